@@ -1,0 +1,1 @@
+"""HOW devices speak: one folder per protocol behind one small interface. Nothing here measures."""

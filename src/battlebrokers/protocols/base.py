@@ -1,0 +1,252 @@
+"""What every protocol offers a device: a link that speaks and tells, but never measures.
+
+A link hands arrivals and acknowledgements to its listener (the stopwatch) in bulk, stamped with the
+listener's own clock the moment the bytes came in. It computes no latency and keeps no statistics.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes2D = npt.NDArray[np.uint8]
+
+
+class Held(IntEnum):
+    """Why a link takes no further message right now."""
+
+    NO = 0
+    WINDOW = 1
+    SOCKET = 2
+    OFFLINE = 3
+
+
+class Completion(IntEnum):
+    """How a publish ended; what "acked" means is the link's completion contract."""
+
+    ACKED = 1
+    REFUSED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a link can honour; a scenario that needs more is refused with the reason, never approximated."""
+
+    protocol: str
+    qos: frozenset[int]
+    receive: bool = True
+    retain: bool = False
+    persistent_session: bool = False
+    will: bool = False
+    shared_subscription: bool = False
+    transports: frozenset[str] = frozenset({"tcp"})
+    completion: dict[int, str] = field(default_factory=dict)
+    """QoS → what "published" means, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Certificates for a TLS link; `certificate` and `key` make it mutual."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    check_hostname: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a broker listens for one transport: `tcp`, `tls`, `ws` or `wss`."""
+
+    transport: str
+    host: str
+    port: int
+    path: str = "/mqtt"
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """The message a broker publishes when a device vanishes."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    delay_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One topic filter a client asks for; `share` names its shared group."""
+
+    filter: str
+    qos: int = 0
+    share: str | None = None
+
+    @property
+    def wire_filter(self) -> str:
+        """The filter as the broker sees it."""
+        return f"$share/{self.share}/{self.filter}" if self.share else self.filter
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """How one device or client connects."""
+
+    client_id: str
+    version: str = "3.1.1"
+    username: str | None = None
+    password: str | None = None
+    clean: bool = True
+    session_expiry_s: int = 0
+    keep_alive_s: int = 60
+    inflight: int = 65_535
+    receive_maximum: int = 65_535
+    topic_alias: bool = False
+    will: Will | None = None
+    tls: TlsFiles | None = None
+    source_address: str | None = None
+    connect_timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The broker's welcome."""
+
+    session_present: bool
+    reason: int
+    received_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The broker's answer to one subscription; `qos` is -1 when refused."""
+
+    subscription: Subscription
+    qos: int
+    reason: int
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A batch for one topic, ready to go: payloads (header already inside) and the tokens acknowledgements will name.
+
+    `payloads` is a matrix when all have one size, else a list. Tokens are `first_token`, `first_token + 1`, ….
+    """
+
+    topic: bytes
+    payloads: Bytes2D | Sequence[bytes]
+    qos: int
+    retain: bool
+    first_token: int
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return len(self.payloads)
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """Several messages found in one chunk of bytes; all arrays have one entry a message.
+
+    `data[payload_starts[i] : payload_starts[i] + payload_sizes[i]]` is the i-th payload.
+    """
+
+    data: bytes
+    flags: npt.NDArray[np.uint8]
+    """Bit 0 retain, bits 1-2 QoS, bit 3 dup (as in MQTT's first byte)."""
+    topic_starts: npt.NDArray[np.int64]
+    topic_sizes: npt.NDArray[np.int64]
+    payload_starts: npt.NDArray[np.int64]
+    payload_sizes: npt.NDArray[np.int64]
+    wire_sizes: npt.NDArray[np.int64]
+
+
+class Listener(Protocol):
+    """Who is told; implemented once, by the stopwatch. Calls come from the event loop and must not block."""
+
+    def now_ns(self) -> int:
+        """The clock to stamp arrivals with."""
+
+    def acknowledged(self, link: Link, tokens: Sequence[int], at_ns: int, completion: Completion, reason: int) -> None:
+        """The completion contract of these messages is met, or the broker refused them."""
+
+    def resent(self, link: Link, tokens: Sequence[int]) -> None:
+        """These unacknowledged messages were sent again after a reconnect."""
+
+    def arrived(self, link: Link, at_ns: int, flags: int, topic: bytes, payload: bytes, wire_size: int) -> None:
+        """One message came in (the path for few messages in a chunk)."""
+
+    def arrived_many(self, link: Link, at_ns: int, arrivals: Arrivals) -> None:
+        """Many messages came in at once (the path for bulk)."""
+
+    def writable(self, link: Link) -> None:
+        """The link takes messages again after `Held.WINDOW` or `Held.SOCKET`."""
+
+    def closed(self, link: Link, detail: str, reason: int) -> None:
+        """The connection ended without our asking."""
+
+    def malformed(self, link: Link, detail: str) -> None:
+        """Bytes came in that are no valid protocol message; the link closes afterwards."""
+
+
+class Link(abc.ABC):
+    """One connection of one device or client. Opened, closed and opened again with its session state kept."""
+
+    capabilities: Capabilities
+    owner: object = None
+    """Set by the device layer to find its device or client; links never look at it."""
+
+    @abc.abstractmethod
+    async def open(self) -> Opened:
+        """Connect and log in; resends what the session still owes. Raises LinkError."""
+
+    @abc.abstractmethod
+    async def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Granted]:
+        """Ask for topics in one request; one answer each. Raises LinkError on timeout or a lost connection."""
+
+    @abc.abstractmethod
+    async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        """Stop them again."""
+
+    @property
+    @abc.abstractmethod
+    def held(self) -> Held:
+        """Whether, and why, a message handed over now would have to wait."""
+
+    @abc.abstractmethod
+    def room(self, qos: int) -> int:
+        """How many messages of that QoS `publish` takes now; 0 when held."""
+
+    @abc.abstractmethod
+    def publish(self, outgoing: Outgoing) -> int:
+        """Hand over a batch of at most `room` messages; returns the bytes written to the transport. Never waits."""
+
+    @property
+    @abc.abstractmethod
+    def unacknowledged(self) -> int:
+        """Messages whose completion contract is still open."""
+
+    @abc.abstractmethod
+    def pause_reading(self) -> None:
+        """Stop taking bytes from the broker (a slow reader)."""
+
+    @abc.abstractmethod
+    def resume_reading(self) -> None:
+        """Take bytes again."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Say goodbye properly and close."""
+
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """Drop the connection without a word, as a crash would."""

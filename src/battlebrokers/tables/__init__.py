@@ -1,0 +1,20 @@
+"""The contract between those who record, those who compute and those who tell: every table, column by column."""
+
+from __future__ import annotations
+
+from battlebrokers.tables.base import Column, Table
+from battlebrokers.tables.deliveries import DELIVERIES
+from battlebrokers.tables.journeys import JOURNEYS
+from battlebrokers.tables.measures import ACTIONS, BALANCE, LATENCIES, LEDGER, PUBLISHING, SERVICES, TIMELINE
+from battlebrokers.tables.operations import NODES, OPERATIONS
+from battlebrokers.tables.publishes import ACKS, PUBLISHES
+from battlebrokers.tables.resources import CLOCKS, RESOURCES
+
+RECORDED = (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES, RESOURCES, CLOCKS)
+DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, PUBLISHING, ACTIONS, BALANCE, SERVICES)
+ALL_TABLES = RECORDED + DERIVED
+
+__all__ = [
+    "ACKS", "ACTIONS", "ALL_TABLES", "BALANCE", "CLOCKS", "DELIVERIES", "DERIVED", "JOURNEYS", "LATENCIES", "LEDGER",
+    "NODES", "OPERATIONS", "PUBLISHES", "PUBLISHING", "RECORDED", "RESOURCES", "SERVICES", "TIMELINE", "Column", "Table",
+]  # fmt: skip

@@ -1,0 +1,103 @@
+"""`manifest.json`: what was run, on what, when. Written by the orchestrator, read by everyone after it.
+
+It is rewritten whole (atomically) at every change of state, so a killed run still has a true one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+State = Literal["running", "finished", "interrupted", "broker-failed", "failed"]
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """One phase with its borders in run time; `load` phases are those in which devices publish."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+class ScenarioFacts(msgspec.Struct, frozen=True):
+    """The scenario as given and as understood."""
+
+    name: str
+    about: str
+    source: str
+    """Where it came from: a shipped name or a file name."""
+    text: str
+    """The YAML as read."""
+    resolved: dict[str, Any]
+    """All values after defaults, overrides and scale."""
+    overrides: list[str] = []
+    scale: float = 1.0
+    expect: list[str] = []
+
+
+class ServiceFacts(msgspec.Struct, frozen=True):
+    """One part of the contender: its processes when it was ready."""
+
+    name: str
+    pids: list[int]
+
+
+class ContenderFacts(msgspec.Struct, frozen=True):
+    """The broker under test."""
+
+    name: str
+    version: str
+    profile: str
+    """`stock`, `tuned` or `external`."""
+    endpoints: dict[str, str]
+    """Transport → URL."""
+    config_sha256: str = ""
+    config_text: str = ""
+    services: list[ServiceFacts] = []
+
+
+class WorkerFacts(msgspec.Struct, frozen=True):
+    """One worker, with what it counted about itself."""
+
+    name: str
+    host: str
+    boot_id: str
+    pid: int
+    processes: int
+    counters: dict[str, int] = {}
+    """`recorder_overflow`, `window_hits`, `malformed`, `reconnects`, … (see the glossary)."""
+
+
+class BattleFacts(msgspec.Struct, frozen=True):
+    """The battle a run belongs to: which block (repeat) and which place in its order."""
+
+    id: str
+    block: int
+    order: int
+
+
+class Manifest(msgspec.Struct):
+    """Everything about a run that is not a table."""
+
+    run: str
+    state: State
+    started_ns: int
+    scenario: ScenarioFacts
+    seed: int
+    plan_sha256: str
+    contender: ContenderFacts
+    host: dict[str, Any]
+    versions: dict[str, str]
+    format: int = 1
+    state_detail: str = ""
+    finished_ns: int | None = None
+    phases: list[Phase] = []
+    workers: list[WorkerFacts] = []
+    tags: dict[str, str] = {}
+    battle: BattleFacts | None = None
+    settings: dict[str, Any] = {}
+
+    def phase(self, name: str) -> Phase | None:
+        """The phase of that name, if the run reached it."""
+        return next((phase for phase in self.phases if phase.name == name), None)

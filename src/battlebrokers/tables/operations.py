@@ -1,0 +1,43 @@
+"""`operations` and `nodes`: what devices and clients did besides messages, and who they are."""
+
+from __future__ import annotations
+
+from battlebrokers.tables.base import Column, Table
+
+OPERATIONS = Table(
+    name="operations",
+    layer="recorded",
+    about="One connect, subscribe, … of one device or client, with its start, end and outcome.",
+    columns=(
+        Column("worker", "string", "The worker process it ran in."),
+        Column("role", "string", "`device` or `client`."),
+        Column("node", "int32", "The device's or client's number."),
+        Column("kind", "string", "`connect`, `subscribe`, `unsubscribe`, `disconnect`, or `lost` (the connection broke)."),
+        Column("started_ns", "int64", "When it began (run time)."),
+        Column("ended_ns", "int64", "When it was answered or given up; null if the run ended first.", nullable=True),
+        Column("outcome", "string", "`ok`, `refused`, `timeout`, `error`."),
+        Column("reason", "int16", "The broker's reason code if it gave one.", nullable=True),
+        Column("detail", "string", "What went wrong, in words; empty when nothing did."),
+        Column("filter", "string", "The topic filter of a subscribe, without the share prefix; null otherwise.", nullable=True),
+        Column("share", "string", "The shared-subscription group; null when not shared.", nullable=True),
+        Column("asked_qos", "int8", "QoS asked for in a subscribe.", nullable=True),
+        Column("granted_qos", "int8", "QoS the broker granted.", nullable=True),
+        Column("session_present", "bool", "Whether the broker still had the session at connect.", nullable=True),
+        Column("persistent", "bool", "Whether the session outlives the connection."),
+        Column("attempt", "int16", "1 for the first try, counting up with each reconnect."),
+    ),
+)
+
+NODES = Table(
+    name="nodes",
+    layer="recorded",
+    about="One device or client of the run.",
+    columns=(
+        Column("role", "string", "`device` or `client`."),
+        Column("node", "int32", "Its number; devices and clients count apart."),
+        Column("name", "string", "Its name, `fleet-index`."),
+        Column("fleet", "string", "The fleet it belongs to."),
+        Column("protocol", "string", "The protocol it speaks, e.g. `mqtt 3.1.1 tcp`."),
+        Column("worker", "string", "The worker process it lived in."),
+    ),
+)

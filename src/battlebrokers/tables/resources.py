@@ -1,0 +1,42 @@
+"""`resources` and `clocks`: what the services used, and how well clocks agree. Written once a second."""
+
+from __future__ import annotations
+
+from battlebrokers.tables.base import Column, Table
+
+RESOURCES = Table(
+    name="resources",
+    layer="recorded",
+    about="One sample of one service, summed over its processes.",
+    columns=(
+        Column("sampled_ns", "int64", "When it was read (run time)."),
+        Column("service", "string", "The service: a part of the contender, `worker-…`, or `host`."),
+        Column("role", "string", "`contender`, `generator` or `host`."),
+        Column("cpu_percent", "float64", "CPU of all its threads since the last sample; 100 is one core."),
+        Column("busiest_thread_percent", "float64", "CPU of its busiest thread; near 100 means one thread is the limit."),
+        Column("rss_bytes", "int64", "Resident memory."),
+        Column("read_bytes", "int64", "Bytes read from disk since the start."),
+        Column("written_bytes", "int64", "Bytes written to disk since the start."),
+        Column("received_bytes", "int64", "Bytes read through system calls, sockets included where the kernel counts them; for `host` received on all interfaces."),
+        Column("sent_bytes", "int64", "The same, written."),
+        Column("open_files", "int32", "Open file descriptors."),
+        Column("threads", "int32", "Threads."),
+        Column("processes", "int32", "Processes; 0 means the service is gone."),
+        Column("steal_percent", "float64", "CPU time the hypervisor took away (host only).", nullable=True),
+        Column("load_1min", "float64", "Load average (host only).", nullable=True),
+    ),
+)
+
+CLOCKS = Table(
+    name="clocks",
+    layer="recorded",
+    about="One four-stamp probe between the orchestrator and a worker.",
+    columns=(
+        Column("worker", "string", "The worker probed."),
+        Column("same_clock", "bool", "Whether both sides run on one machine and read the same clock."),
+        Column("t1_ns", "int64", "Orchestrator sent (its run time)."),
+        Column("t2_ns", "int64", "Worker received (its run time)."),
+        Column("t3_ns", "int64", "Worker answered (its run time)."),
+        Column("t4_ns", "int64", "Orchestrator received (its run time)."),
+    ),
+)

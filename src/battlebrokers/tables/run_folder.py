@@ -1,0 +1,77 @@
+"""Where things lie in a run folder. Knows names, reads and writes the manifest, computes nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from battlebrokers.errors import RunFolderError
+from battlebrokers.tables.base import Table
+from battlebrokers.tables.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One run on disk."""
+
+    path: Path
+
+    @property
+    def manifest_path(self) -> Path:
+        """The manifest's file."""
+        return self.path / "manifest.json"
+
+    @property
+    def summary_path(self) -> Path:
+        """The summary's file: the object `bb run --json` prints."""
+        return self.path / "summary.json"
+
+    @property
+    def findings_path(self) -> Path:
+        """The findings' file."""
+        return self.path / "findings.json"
+
+    @property
+    def report_path(self) -> Path:
+        """The self-contained HTML report."""
+        return self.path / "report.html"
+
+    @property
+    def logs(self) -> Path:
+        """Where service logs and worker logs are kept."""
+        return self.path / "recorded" / "logs"
+
+    def table(self, table: Table) -> Path:
+        """The folder of a table's Parquet files."""
+        return self.path / table.folder
+
+    def read_manifest(self) -> Manifest:
+        """The manifest, or a clear error."""
+        try:
+            raw = self.manifest_path.read_bytes()
+        except FileNotFoundError:
+            raise RunFolderError(f"{self.path} is not a run folder: it has no manifest.json", hint="`bb list` shows the runs here.") from None
+        except OSError as error:
+            raise RunFolderError(f"{self.manifest_path} cannot be read: {error.strerror}") from error
+        try:
+            return msgspec.json.decode(raw, type=Manifest)
+        except msgspec.MsgspecError as error:
+            raise RunFolderError(f"{self.manifest_path} is damaged: {error}") from error
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Replace the manifest in one step, so that no reader ever sees half of it."""
+        write_atomically(self.manifest_path, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
