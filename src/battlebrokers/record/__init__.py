@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""THE EVIDENCE: what happened, written down as it happens. Append-only, never blocking the engine."""

@@ -1,0 +1,129 @@
+"""The delivery log: rows of `deliveries`, one per arrival. Called by the stopwatch on the hot path."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from battlebrokers.clock import SECOND_NS
+from battlebrokers.record.chunks import Chunk, ChunkPool
+
+ROW = struct.Struct("<qqqiiiiiBBxx")
+DTYPE = np.dtype(
+    [
+        ("received_ns", "<i8"),
+        ("planned_ns", "<i8"),
+        ("seq", "<i8"),
+        ("client", "<i4"),
+        ("device", "<i4"),
+        ("topic", "<i4"),
+        ("payload_bytes", "<i4"),
+        ("wire_bytes", "<i4"),
+        ("qos", "u1"),
+        ("flags", "u1"),
+        ("pad", "<u2"),
+    ]
+)
+assert DTYPE.itemsize == ROW.size
+_SIZE = ROW.size
+
+FLAG_RETAINED = 1
+FLAG_DUP = 8
+
+_CAPACITY = 32_768
+_CHUNKS = 64
+_AGE_NS = SECOND_NS
+
+
+class DeliveryLog:
+    """Takes arrivals one by one or in bulk and passes full or old chunks on to the writer."""
+
+    def __init__(self, write: Callable[[Chunk], None]) -> None:
+        self._write = write
+        self._pool = ChunkPool(DTYPE, _CAPACITY, _CHUNKS)
+        self._current = self._pool.take() or Chunk(DTYPE, _CAPACITY)
+        self.overflow = 0
+
+    @property
+    def give_back(self) -> Callable[[Chunk], None]:
+        """Where the writer returns chunks."""
+        return self._pool.give_back
+
+    def add(
+        self, received_ns: int, client: int, device: int, seq: int, planned_ns: int, topic: int, payload_bytes: int,
+        wire_bytes: int, mqtt_flags: int,
+    ) -> None:  # fmt: skip
+        """Record one arrival; `topic` is -1 when the header identifies the message."""
+        chunk = self._current
+        used = chunk.used
+        if used == chunk.capacity:
+            if not self._turn_over():
+                self.overflow += 1
+                return
+            chunk = self._current
+            used = 0
+        if not used:
+            chunk.opened_ns = received_ns
+        ROW.pack_into(
+            chunk.buffer, used * _SIZE, received_ns, planned_ns, seq, client, device, topic, payload_bytes, wire_bytes,
+            (mqtt_flags >> 1) & 3, mqtt_flags & 9,
+        )  # fmt: skip
+        chunk.used = used + 1
+
+    def add_many(
+        self, received_ns: int, client: int, device: npt.NDArray[np.int32], seq: npt.NDArray[np.int64],
+        planned_ns: npt.NDArray[np.int64], topic: npt.NDArray[np.int32] | int,
+        payload_bytes: npt.NDArray[np.int64], wire_bytes: npt.NDArray[np.int64], mqtt_flags: npt.NDArray[np.uint8],
+    ) -> None:  # fmt: skip
+        """Record many arrivals of one client at one instant."""
+        count = len(seq)
+        done = 0
+        while done < count:
+            chunk = self._current
+            if chunk.used == chunk.capacity:
+                if not self._turn_over():
+                    self.overflow += count - done
+                    return
+                chunk = self._current
+            start = chunk.used
+            if not start:
+                chunk.opened_ns = received_ns
+            take = min(count - done, chunk.capacity - start)
+            piece = slice(done, done + take)
+            rows = chunk.rows[start : start + take]
+            rows["received_ns"] = received_ns
+            rows["planned_ns"] = planned_ns[piece]
+            rows["seq"] = seq[piece]
+            rows["client"] = client
+            rows["device"] = device[piece]
+            rows["topic"] = topic if isinstance(topic, int) else topic[piece]
+            rows["payload_bytes"] = payload_bytes[piece]
+            rows["wire_bytes"] = wire_bytes[piece]
+            flags = mqtt_flags[piece]
+            rows["qos"] = (flags >> 1) & 3
+            rows["flags"] = flags & 9
+            chunk.used = start + take
+            done += take
+
+    def turn(self, now_ns: int) -> None:
+        """Housekeeping, a few times a second: pass an old chunk on."""
+        if self._current.used and now_ns - self._current.opened_ns >= _AGE_NS:
+            self._turn_over()
+
+    def finish(self) -> None:
+        """Pass everything on to the writer."""
+        if self._current.used:
+            self._write(self._current)
+            self._current = Chunk(DTYPE, _CAPACITY)
+
+    def _turn_over(self) -> bool:
+        fresh = self._pool.take()
+        if fresh is None:
+            return False
+        fresh.reset(0, 0)
+        self._write(self._current)
+        self._current = fresh
+        return True

@@ -1,0 +1,240 @@
+"""The publish log: rows of `publishes`, filled at send, completed by acknowledgements while still in memory.
+
+Called by the stopwatch on the hot path. A row whose chunk was already written is completed by a row of `acks`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from battlebrokers.clock import SECOND_NS
+from battlebrokers.record.chunks import Chunk, ChunkPool
+
+ROW = struct.Struct("<qqqqiiiiiihhBBBB")
+DTYPE = np.dtype(
+    [
+        ("planned_ns", "<i8"),
+        ("sent_ns", "<i8"),
+        ("acked_ns", "<i8"),
+        ("seq", "<i8"),
+        ("device", "<i4"),
+        ("topic", "<i4"),
+        ("payload_bytes", "<i4"),
+        ("structure_bytes", "<i4"),
+        ("url_bytes", "<i4"),
+        ("wire_bytes", "<i4"),
+        ("reason", "<i2"),
+        ("retries", "<i2"),
+        ("qos", "u1"),
+        ("flags", "u1"),
+        ("held", "u1"),
+        ("outcome", "u1"),
+    ]
+)
+assert DTYPE.itemsize == ROW.size
+_SIZE = ROW.size
+_ACKED_AT = struct.Struct("<q")
+_ACKED_OFFSET = 16
+_WIRE = struct.Struct("<i")
+_WIRE_OFFSET = 52
+_REASON = struct.Struct("<h")
+_REASON_OFFSET = 56
+_OUTCOME_OFFSET = 63
+
+NONE = -1
+FLAG_RETAIN = 1
+FLAG_STAMPED = 2
+OUTCOME_UNACKED, OUTCOME_SENT, OUTCOME_ACKED, OUTCOME_REFUSED, OUTCOME_UNSENT = range(5)
+OUTCOMES = ("unacked", "sent", "acked", "refused", "unsent")
+HELD = ("no", "window", "socket", "offline")
+
+_CAPACITY = 32_768
+_CHUNKS = 48
+_AGE_NS = SECOND_NS
+_SETTLE_NS = SECOND_NS
+
+
+class PublishLog:
+    """Hands out tokens (row numbers), completes rows, and passes full or old chunks on to the writer."""
+
+    def __init__(self, write: Callable[[Chunk], None], late: Callable[[int, int, int | None, str, int], None]) -> None:
+        self._write = write
+        self._late = late
+        self._pool = ChunkPool(DTYPE, _CAPACITY, _CHUNKS)
+        self._settling: list[Chunk] = []
+        self._written_unacked: dict[int, tuple[int, int]] = {}
+        self._next_token = 0
+        self._current = self._pool.take() or Chunk(DTYPE, _CAPACITY)
+        self.overflow = 0
+
+    @property
+    def give_back(self) -> Callable[[Chunk], None]:
+        """Where the writer returns chunks."""
+        return self._pool.give_back
+
+    def add(
+        self, now_ns: int, device: int, topic: int, seq: int, planned_ns: int, sent_ns: int, payload_bytes: int,
+        url_bytes: int, qos: int, flags: int, held: int, outcome: int,
+    ) -> int:  # fmt: skip
+        """Record one message; returns its token, or -1 when the log overflowed."""
+        chunk = self._current
+        used = chunk.used
+        if used == chunk.capacity:
+            if not self._turn_over(now_ns):
+                self.overflow += 1
+                return NONE
+            chunk = self._current
+            used = 0
+        elif not used:
+            chunk.opened_ns = now_ns
+        ROW.pack_into(
+            chunk.buffer, used * _SIZE, planned_ns, sent_ns, NONE, seq, device, topic, payload_bytes, payload_bytes,
+            url_bytes, 0, NONE, 0, qos, flags, held, outcome,
+        )  # fmt: skip
+        chunk.used = used + 1
+        if not outcome:
+            chunk.unacked += 1
+        token = self._next_token
+        self._next_token = token + 1
+        return token
+
+    def add_many(
+        self, now_ns: int, device: int, topic: int, first_seq: int, planned_ns: npt.NDArray[np.int64], sent_ns: int,
+        payload_bytes: int, url_bytes: int, qos: int, flags: int, held: npt.NDArray[np.uint8] | int, outcome: int,
+    ) -> int:  # fmt: skip
+        """Record several messages of one device and topic with one size; returns the first token, tokens follow on."""
+        count = len(planned_ns)
+        first = self._next_token
+        done = 0
+        while done < count:
+            chunk = self._current
+            if chunk.used == chunk.capacity:
+                if not self._turn_over(now_ns):
+                    # Tokens stay consecutive; those of rows that found no place belong to nobody.
+                    self.overflow += count - done
+                    self._next_token += count - done
+                    break
+                chunk = self._current
+            elif not chunk.used:
+                chunk.opened_ns = now_ns
+            start = chunk.used
+            take = min(count - done, chunk.capacity - start)
+            rows = chunk.rows[start : start + take]
+            rows["planned_ns"] = planned_ns[done : done + take]
+            rows["sent_ns"] = sent_ns
+            rows["acked_ns"] = NONE
+            rows["seq"] = np.arange(first_seq + done, first_seq + done + take)
+            rows["device"] = device
+            rows["topic"] = topic
+            rows["payload_bytes"] = payload_bytes
+            rows["structure_bytes"] = payload_bytes
+            rows["url_bytes"] = url_bytes
+            rows["wire_bytes"] = 0
+            rows["reason"] = NONE
+            rows["retries"] = 0
+            rows["qos"] = qos
+            rows["flags"] = flags
+            rows["held"] = held if isinstance(held, int) else held[done : done + take]
+            rows["outcome"] = outcome
+            chunk.used = start + take
+            if not outcome:
+                chunk.unacked += take
+            self._next_token += take
+            done += take
+        return first
+
+    def set_wire(self, first_token: int, count: int, wire_bytes: int) -> None:
+        """Fill in the size on the wire of messages just recorded, once the link has told it."""
+        chunk = self._current
+        index = first_token - chunk.base
+        if count == 1 and 0 <= index < chunk.used:
+            _WIRE.pack_into(chunk.buffer, index * _SIZE + _WIRE_OFFSET, wire_bytes)
+            return
+        for live in (*self._settling, chunk):
+            low = max(first_token - live.base, 0)
+            high = min(first_token + count - live.base, live.used)
+            if low < high:
+                live.rows["wire_bytes"][low:high] = wire_bytes
+
+    def complete(self, tokens: Sequence[int], at_ns: int, refused: bool, reason: int) -> None:
+        """Mark messages as acknowledged or refused."""
+        outcome = OUTCOME_REFUSED if refused else OUTCOME_ACKED
+        current = self._current
+        for token in tokens:
+            chunk = current if token >= current.base else self._find(token)
+            if chunk is None:
+                known = self._written_unacked.pop(token, None)
+                if known is not None:
+                    self._late(*known, at_ns, OUTCOMES[outcome], reason)
+                continue
+            index = token - chunk.base
+            if not 0 <= index < chunk.used:
+                continue
+            offset = index * _SIZE
+            buffer = chunk.buffer
+            if buffer[offset + _OUTCOME_OFFSET] == OUTCOME_UNACKED:
+                chunk.unacked -= 1
+            _ACKED_AT.pack_into(buffer, offset + _ACKED_OFFSET, at_ns)
+            buffer[offset + _OUTCOME_OFFSET] = outcome
+            if reason > 0:
+                _REASON.pack_into(buffer, offset + _REASON_OFFSET, reason)
+
+    def resent(self, tokens: Sequence[int]) -> None:
+        """Count one more try for each of these messages."""
+        for token in tokens:
+            chunk = self._current if token >= self._current.base else self._find(token)
+            if chunk is not None and 0 <= token - chunk.base < chunk.used:
+                chunk.rows["retries"][token - chunk.base] += 1
+            elif token in self._written_unacked:
+                self._late(*self._written_unacked[token], None, "resent", NONE)
+
+    def turn(self, now_ns: int) -> None:
+        """Housekeeping, a few times a second: close an old chunk, pass settled ones to the writer."""
+        if self._current.used and now_ns - self._current.opened_ns >= _AGE_NS:
+            self._turn_over(now_ns)
+        while self._settling and (
+            not self._settling[0].unacked or now_ns - self._settling[0].opened_ns >= _AGE_NS + _SETTLE_NS
+        ):
+            self._pass_on(self._settling.pop(0))
+
+    def finish(self, now_ns: int) -> None:
+        """Pass everything on to the writer."""
+        if self._current.used:
+            self._settling.append(self._current)
+            self._current = Chunk(DTYPE, _CAPACITY)
+            self._current.reset(self._next_token, now_ns)
+        while self._settling:
+            self._pass_on(self._settling.pop(0))
+
+    def _find(self, token: int) -> Chunk | None:
+        for chunk in reversed(self._settling):
+            if token >= chunk.base:
+                return chunk
+        return None
+
+    def _turn_over(self, now_ns: int) -> bool:
+        fresh = self._pool.take()
+        if fresh is None and self._settling:
+            self._pass_on(self._settling.pop(0))
+            fresh = self._pool.take()
+        if fresh is None:
+            return False
+        if self._current.used:
+            self._settling.append(self._current)
+        else:
+            self._pool.give_back(self._current)
+        fresh.reset(self._next_token, now_ns)
+        self._current = fresh
+        return True
+
+    def _pass_on(self, chunk: Chunk) -> None:
+        if chunk.unacked:
+            rows = chunk.rows[: chunk.used]
+            for index in np.flatnonzero(rows["outcome"] == OUTCOME_UNACKED).tolist():
+                row = rows[index]
+                self._written_unacked[chunk.base + index] = (int(row["device"]), int(row["seq"]))
+        self._write(chunk)

@@ -1,0 +1,204 @@
+"""The recorder of one engine process: event logs in front, one writer thread behind.
+
+The engine only fills memory and puts chunks on a queue; the thread turns them into Parquet segments. What finds no
+room, or cannot be written, is counted: an overflow makes the run VOID.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from battlebrokers.record import delivery_log, publish_log
+from battlebrokers.record.chunks import Chunk
+from battlebrokers.record.delivery_log import DeliveryLog
+from battlebrokers.record.publish_log import PublishLog
+from battlebrokers.record.segments import SegmentWriter
+from battlebrokers.tables import ACKS, DELIVERIES, NODES, OPERATIONS, PUBLISHES
+
+
+class Recorder:
+    """Records one engine process into `folder`; with `keep=False` it goes through the motions and writes no events."""
+
+    def __init__(self, folder: Path, worker: str, *, keep: bool = True) -> None:
+        self._worker = worker
+        self._keep = keep
+        self._topics: list[str] = []
+        self._topic_ids: dict[str, int] = {}
+        self._queue: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
+        self._writers = {
+            table.name: SegmentWriter(folder, table, worker)
+            for table in (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES)
+        }
+        self._late: list[tuple[Any, ...]] = []
+        self._operations: list[tuple[Any, ...]] = []
+        self.publishes = PublishLog(lambda chunk: self._queue.put(("publishes", chunk)), self._late_ack)
+        self.deliveries = DeliveryLog(lambda chunk: self._queue.put(("deliveries", chunk)))
+        self.failure = ""
+        self.unwritten = 0
+        self._thread = threading.Thread(target=self._write_all, name="recorder", daemon=True)
+        self._thread.start()
+
+    @property
+    def overflow(self) -> int:
+        """Events that could not be kept, for want of memory or of disk."""
+        return self.publishes.overflow + self.deliveries.overflow + self.unwritten
+
+    def topic_id(self, topic: str) -> int:
+        """The number under which a topic is recorded."""
+        known = self._topic_ids.get(topic)
+        if known is None:
+            known = len(self._topics)
+            self._topics.append(topic)
+            self._topic_ids[topic] = known
+        return known
+
+    def operation(self, row: tuple[Any, ...]) -> None:
+        """Record one operation: the columns of `operations` after `worker`."""
+        self._operations.append((self._worker, *row))
+
+    def nodes(self, rows: list[tuple[Any, ...]]) -> None:
+        """Record who is here: the columns of `nodes` before `worker`."""
+        self._queue.put(("nodes", [(*row, self._worker) for row in rows]))
+
+    def turn(self, now_ns: int) -> None:
+        """Housekeeping, a few times a second, from the engine's loop."""
+        self.publishes.turn(now_ns)
+        self.deliveries.turn(now_ns)
+        if self._operations:
+            self._queue.put(("operations", self._operations))
+            self._operations = []
+        if self._late:
+            self._queue.put(("acks", self._late))
+            self._late = []
+
+    def finish(self, now_ns: int) -> None:
+        """Write everything and end the thread; afterwards the evidence of this process is complete."""
+        self.publishes.finish(now_ns)
+        self.deliveries.finish()
+        self.turn(now_ns)
+        self._queue.put(None)
+        self._thread.join()
+
+    def _late_ack(self, device: int, seq: int, at_ns: int | None, outcome: str, reason: int) -> None:
+        self._late.append((self._worker, device, seq, at_ns, outcome, reason if reason > 0 else None))
+
+    def _write_all(self) -> None:
+        item = self._queue.get()
+        while item is not None:
+            name, first = item
+            batch = [first]
+            # Whatever of the same table waits already goes into the same file.
+            follower: tuple[str, Any] | None = None
+            while len(batch) < 16:
+                try:
+                    follower = self._queue.get_nowait()
+                except queue.Empty:
+                    follower = ("", None)
+                    break
+                if follower is None or follower[0] != name:
+                    break
+                batch.append(follower[1])
+                follower = ("", None)
+            self._write(name, batch)
+            item = self._queue.get() if follower is not None and not follower[0] else follower
+
+    def _write(self, name: str, batch: list[Any]) -> None:
+        try:
+            if name == "publishes":
+                self._write_publishes(batch)
+            elif name == "deliveries":
+                self._write_deliveries(batch)
+            else:
+                rows = [row for rows in batch for row in rows]
+                table = {"operations": OPERATIONS, "nodes": NODES, "acks": ACKS}[name]
+                self._writers[name].write(dict(zip(table.column_names, zip(*rows, strict=True), strict=True)))
+        except (OSError, pa.ArrowException) as error:
+            self.unwritten += sum(item.used if isinstance(item, Chunk) else len(item) for item in batch)
+            self.failure = f"{name} could not be written: {error}"
+            self._give_back(name, batch)
+
+    def _give_back(self, name: str, batch: list[Any]) -> None:
+        if name in ("publishes", "deliveries"):
+            give_back = self.publishes.give_back if name == "publishes" else self.deliveries.give_back
+            for chunk in batch:
+                give_back(chunk)
+
+    def _rows(self, name: str, chunks: list[Chunk]) -> npt.NDArray[Any]:
+        rows = np.concatenate([chunk.rows[: chunk.used] for chunk in chunks])
+        self._give_back(name, chunks)
+        return rows
+
+    def _write_publishes(self, chunks: list[Chunk]) -> None:
+        rows = self._rows("publishes", chunks)
+        if not self._keep:
+            return
+        flags = rows["flags"]
+        self._writers["publishes"].write(
+            {
+                "worker": _constant(self._worker, len(rows)),
+                "device": rows["device"],
+                "seq": rows["seq"],
+                "topic": self._topic_names(rows["topic"]),
+                "qos": rows["qos"].astype(np.int8),
+                "retain": (flags & publish_log.FLAG_RETAIN) != 0,
+                "stamped": (flags & publish_log.FLAG_STAMPED) != 0,
+                "planned_ns": rows["planned_ns"],
+                "sent_ns": _or_null(rows["sent_ns"]),
+                "acked_ns": _or_null(rows["acked_ns"]),
+                "outcome": _words(publish_log.OUTCOMES, rows["outcome"]),
+                "reason": _or_null(rows["reason"]),
+                "held": _words(publish_log.HELD, rows["held"]),
+                "retries": rows["retries"],
+                "payload_bytes": rows["payload_bytes"],
+                "structure_bytes": rows["structure_bytes"],
+                "url_bytes": rows["url_bytes"],
+                "wire_bytes": rows["wire_bytes"],
+            }
+        )
+
+    def _write_deliveries(self, chunks: list[Chunk]) -> None:
+        rows = self._rows("deliveries", chunks)
+        if not self._keep:
+            return
+        flags = rows["flags"]
+        self._writers["deliveries"].write(
+            {
+                "worker": _constant(self._worker, len(rows)),
+                "client": rows["client"],
+                "device": rows["device"],
+                "seq": rows["seq"],
+                "planned_ns": _or_null(rows["planned_ns"]),
+                "received_ns": rows["received_ns"],
+                "topic": self._topic_names(rows["topic"]),
+                "qos": rows["qos"].astype(np.int8),
+                "dup": (flags & delivery_log.FLAG_DUP) != 0,
+                "retained": (flags & delivery_log.FLAG_RETAINED) != 0,
+                "payload_bytes": rows["payload_bytes"],
+                "wire_bytes": rows["wire_bytes"],
+            }
+        )
+
+    def _topic_names(self, ids: npt.NDArray[np.int32]) -> pa.Array:
+        # Only the topics that occur: a fleet may have tens of thousands, a segment few of them.
+        used, places = np.unique(ids, return_inverse=True)
+        names = pa.array([self._topics[number] if number >= 0 else None for number in used.tolist()], type=pa.string())
+        return names.take(pa.array(places.astype(np.int32)))
+
+
+def _constant(word: str, count: int) -> pa.Array:
+    return pa.array([word]).take(pa.array(np.zeros(count, dtype=np.int32)))
+
+
+def _words(words: tuple[str, ...], codes: npt.NDArray[np.uint8]) -> pa.Array:
+    return pa.array(words).take(pa.array(codes.astype(np.int32)))
+
+
+def _or_null(values: npt.NDArray[Any]) -> pa.Array:
+    return pa.array(values, mask=values < 0)
