@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -12,12 +15,21 @@ from battlebrokers.errors import RunFolderError
 from battlebrokers.tables.base import Table
 from battlebrokers.tables.manifest import Manifest
 
+_ID_LETTERS = "abcdefghjkmnpqrstvwxyz0123456789"
+"""Base 32 without i, l, o and u: nothing to misread, no accidental words."""
+_ID_LENGTH = 5
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """One run on disk."""
 
     path: Path
+
+    @property
+    def run_id(self) -> str:
+        """The run's id: the last part of the folder's name."""
+        return self.path.name.rsplit("-", 1)[-1]
 
     @property
     def manifest_path(self) -> Path:
@@ -53,7 +65,9 @@ class RunFolder:
         try:
             raw = self.manifest_path.read_bytes()
         except FileNotFoundError:
-            raise RunFolderError(f"{self.path} is not a run folder: it has no manifest.json", hint="`bb list` shows the runs here.") from None
+            raise RunFolderError(
+                f"{self.path} is not a run folder: it has no manifest.json", hint="`bb list` shows the runs here."
+            ) from None
         except OSError as error:
             raise RunFolderError(f"{self.manifest_path} cannot be read: {error.strerror}") from error
         try:
@@ -64,6 +78,22 @@ class RunFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest in one step, so that no reader ever sees half of it."""
         write_atomically(self.manifest_path, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+
+
+def new_run_folder(runs: Path, scenario: str, contender: str, now: datetime) -> RunFolder:
+    """Create `<time>-<scenario>-<contender>-<id>` under `runs`; the id is new among all runs there."""
+    runs.mkdir(parents=True, exist_ok=True)
+    taken = {path.name.rsplit("-", 1)[-1] for path in runs.iterdir()}
+    while (run_id := "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))) in taken:
+        pass
+    path = runs / f"{now:%Y%m%dT%H%M%S}-{_slug(scenario)}-{_slug(contender)}-{run_id}"
+    path.mkdir()
+    return RunFolder(path)
+
+
+def _slug(name: str) -> str:
+    """A name that is safe as part of a folder's name on every file system."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:40] or "unnamed"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
