@@ -1,0 +1,114 @@
+"""What every test may use: a free port, a run folder, brokers or a reason to skip; and nothing may be left running."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from battlebrokers.tables.run_folder import RunFolder
+
+BROKER_PROGRAMS = {"mosquitto": "mosquitto", "rabbitmq": "rabbitmq-server", "nats": "nats-server", "aedes": "node"}
+SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+# Ended by whoever started them when this process exits, or meant to outlive it by their makers.
+MAY_STAY = ("pyspark-shell", "multiprocessing.resource_tracker", "multiprocessing.forkserver", "epmd")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Send all Spark tests to one xdist worker: one session, one JVM."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was not tested here, and why."""
+    reasons = Counter(_skip_reason(report) for report in terminalreporter.getreports("skipped"))
+    if reasons:
+        terminalreporter.section("not tested here, and why")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:4} skipped: {reason}")
+
+
+def _skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return reason.removeprefix("Skipped: ")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """Fail the session if a process started by a test outlives it, also one whose parent is gone."""
+    mark = f"BB_TEST_SESSION_{uuid.uuid4().hex}"
+    os.environ[mark] = "1"
+    yield
+    started = {*psutil.Process().children(recursive=True), *_marked(mark)}
+    left = [process for process in started if not _may_stay(process)]
+    _, alive = psutil.wait_procs(left, timeout=5)
+    lines = [f"{process.pid} {_command(process)}" for process in alive]
+    for process in alive:
+        process.kill()
+    if lines:
+        pytest.fail("processes left running by tests (now killed):\n" + "\n".join(lines), pytrace=False)
+
+
+def _marked(mark: str) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and mark in process.environ():
+                yield process
+        except psutil.Error:
+            continue
+
+
+def _may_stay(process: psutil.Process) -> bool:
+    try:
+        family = [process, *process.parents()]
+    except psutil.Error:
+        return True
+    return any(name in _command(member) for member in family if member.pid != os.getpid() for name in MAY_STAY)
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return subprocess.list2cmdline(process.cmdline())[:300]
+    except psutil.Error:
+        return "(gone)"
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> RunFolder:
+    """An empty run folder."""
+    path = tmp_path / "run"
+    path.mkdir()
+    return RunFolder(path)
+
+
+@pytest.fixture
+def require_broker() -> Callable[[str], str]:
+    """A function that returns the path of a broker's program, or skips the test with what to install."""
+
+    def require(name: str) -> str:
+        program = BROKER_PROGRAMS[name]
+        found = shutil.which(program, path=SEARCH_PATH)
+        if found is None:
+            pytest.skip(f"{name} is not installed here ({program} not found; scripts/install-brokers installs it)")
+        return found
+
+    return require
