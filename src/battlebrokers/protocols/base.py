@@ -199,11 +199,20 @@ class Listener(Protocol):
 
 
 class Link(abc.ABC):
-    """One connection of one device or client. Opened, closed and opened again with its session state kept."""
+    """One connection of one device or client. Opened, closed and opened again with its session state kept.
+
+    Arrivals a session still owes may be told before `open` returns. Refusals are told after `publish` returned.
+    """
+
+    # Slots, because a process holds 15 000 of them; subclasses declare theirs and call `super().__init__()`.
+    __slots__ = ("owner",)
 
     capabilities: Capabilities
-    owner: object = None
+    owner: object
     """Set by the device layer to find its device or client; links never look at it."""
+
+    def __init__(self) -> None:
+        self.owner = None
 
     @abc.abstractmethod
     async def open(self) -> Opened:
