@@ -1,0 +1,71 @@
+"""A client: subscribes, listens, and may read slowly on purpose. Created by the engine."""
+
+from __future__ import annotations
+
+import asyncio
+
+from battlebrokers.clock import SECOND_NS
+from battlebrokers.devices.node import Node
+from battlebrokers.devices.stopwatch import Stopwatch
+from battlebrokers.errors import LinkError
+from battlebrokers.protocols.base import Granted, Link, Subscription
+from battlebrokers.scenario.plan import ClientPlan
+
+
+class Client(Node):
+    """One subscriber."""
+
+    __slots__ = ("_budget_at_ns", "_reads_per_s", "join_ns", "subscribed", "subscriptions")
+
+    role = "client"
+
+    def __init__(self, plan: ClientPlan, link: Link, stopwatch: Stopwatch) -> None:
+        persistent = not plan.connection.clean or plan.connection.session_expiry_s > 0
+        super().__init__(plan.number, link, stopwatch, persistent=persistent, seed=plan.seed, away=plan.away)
+        self.subscriptions = tuple(Subscription(f.filter, f.qos, f.share) for f in plan.subscriptions)
+        self.join_ns = plan.join_ns
+        self.subscribed = False
+        self._reads_per_s = plan.reads_per_s
+        self._budget_at_ns = 0
+
+    async def _arrive(self, session_present: bool) -> None:
+        if self.subscriptions and not (session_present and self.subscribed):
+            await self._subscribe()
+
+    async def _subscribe(self) -> None:
+        started_ns = self.stopwatch.now_ns()
+        try:
+            answers = await self.link.subscribe(self.subscriptions)
+        except LinkError as error:
+            self._record_subscribe(started_ns, [Granted(s, -1, error.code) for s in self.subscriptions], error.message)
+            if self.connected:
+                self.link.abort()
+                self.dropped(f"subscribe failed: {error.message}", error.code)
+            return
+        self._record_subscribe(started_ns, answers, "")
+        self.subscribed = True
+
+    def _record_subscribe(self, started_ns: int, answers: list[Granted], detail: str) -> None:
+        ended_ns = self.stopwatch.now_ns()
+        for answer in answers:
+            asked = answer.subscription
+            granted = answer.qos if answer.qos >= 0 else None
+            outcome = "error" if detail else "ok" if granted is not None else "refused"
+            self._operation(
+                "subscribe", started_ns, outcome, ended_ns=ended_ns, reason=answer.reason, detail=detail,
+                subscription=(asked.filter, asked.share, asked.qos, granted),
+            )  # fmt: skip
+
+    def heard(self, count: int) -> None:
+        """Keep to the reading speed the plan allows: pause until the budget is earned again."""
+        if not self._reads_per_s:
+            return
+        now_ns = self.stopwatch.now_ns()
+        self._budget_at_ns = max(self._budget_at_ns, now_ns) + int(count * SECOND_NS / self._reads_per_s)
+        if self._budget_at_ns > now_ns + SECOND_NS // 100:
+            self.link.pause_reading()
+            asyncio.get_running_loop().call_later((self._budget_at_ns - now_ns) / SECOND_NS, self._read_again)
+
+    def _read_again(self) -> None:
+        if self.connected:
+            self.link.resume_reading()

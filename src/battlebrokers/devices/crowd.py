@@ -1,0 +1,89 @@
+"""The crowd: all devices of one process, driven by one alarm. No task, timer or queue per device.
+
+At each ring it finds, in one numpy comparison, the devices that owe a message, and lets them speak.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from battlebrokers.devices.alarm import Alarm
+from battlebrokers.devices.device import Device
+from battlebrokers.devices.stopwatch import Stopwatch
+from battlebrokers.pacing.schedule import NEVER
+
+_REST_NS = 400_000
+"""Shortest rest between two rings: messages due within it share a ring (and a system call)."""
+
+
+class Crowd:
+    """Drives its devices from the start of the load to its end."""
+
+    def __init__(self, stopwatch: Stopwatch, clock_shift_ns: int) -> None:
+        self._stopwatch = stopwatch
+        self._shift_ns = clock_shift_ns
+        self._devices: list[Device] = []
+        self._due_ns: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._alarm: Alarm | None = None
+        self._alarm_ns = NEVER
+        self._speaking = False
+        self.rings = 0
+
+    def add(self, device: Device) -> None:
+        """One more device; only before the start."""
+        device.index = len(self._devices)
+        self._devices.append(device)
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def start(self, load_start_ns: int) -> None:
+        """Arm every schedule; the first ring comes when the first message is due."""
+        self._alarm = Alarm(self._ring)
+        self._due_ns = np.array([device.start(load_start_ns) for device in self._devices], dtype=np.int64)
+        self._set_alarm(0)
+
+    def rearm(self, device: Device, due_ns: int) -> None:
+        """A device that was held or offline may speak again."""
+        if self._alarm is None:
+            return
+        self._due_ns[device.index] = due_ns
+        if not self._speaking and due_ns < self._alarm_ns:
+            self._alarm_ns = due_ns
+            self._alarm.set(due_ns - self._shift_ns)
+
+    def stop(self) -> None:
+        """No more rings; what is still owed stays with the devices."""
+        if self._alarm is not None:
+            self.speak_now()
+            self._alarm.close()
+            self._alarm = None
+
+    def speak_now(self) -> None:
+        """Let every device that owes something speak."""
+        now_ns = self._stopwatch.now_ns()
+        due_ns = self._due_ns
+        devices = self._devices
+        self._speaking = True
+        for index in np.flatnonzero(due_ns <= now_ns).tolist():
+            # A device held in `speak` may be released from within it, so its own answer must not undo that.
+            due_ns[index] = NEVER
+            wanted_ns = devices[index].speak()
+            if wanted_ns < due_ns[index]:
+                due_ns[index] = wanted_ns
+        self._speaking = False
+
+    def _ring(self) -> None:
+        if self._alarm is None:
+            return
+        self.rings += 1
+        self.speak_now()
+        self._set_alarm(self._stopwatch.now_ns() + _REST_NS)
+
+    def _set_alarm(self, not_before_ns: int) -> None:
+        next_ns = int(self._due_ns.min()) if len(self._due_ns) else NEVER
+        self._alarm_ns = next_ns
+        if next_ns != NEVER and self._alarm is not None:
+            self._alarm_ns = max(next_ns, not_before_ns)
+            self._alarm.set(self._alarm_ns - self._shift_ns)

@@ -1,0 +1,164 @@
+"""A device: speaks when its schedule says so, whatever the broker does. Created by the engine, driven by the crowd.
+
+It never waits: what cannot leave is owed, keeps its planned time, and is marked with the reason it was held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from battlebrokers.devices.header import HEADER, HEADER_BYTES, SEQ_MASK, device_word, stamp_many
+from battlebrokers.devices.node import Node
+from battlebrokers.devices.stopwatch import Stopwatch
+from battlebrokers.pacing.schedule import NEVER, Schedule
+from battlebrokers.protocols.base import Held, Link, Outgoing
+from battlebrokers.record.publish_log import (
+    FLAG_RETAIN,
+    FLAG_STAMPED,
+    NONE,
+    OUTCOME_SENT,
+    OUTCOME_UNACKED,
+    OUTCOME_UNSENT,
+)
+from battlebrokers.scenario.payloads import PayloadSource
+from battlebrokers.scenario.plan import DevicePlan
+from battlebrokers.scenario.topics import TopicChooser
+
+_BULK = 4
+"""From so many messages on, one numpy matrix is cheaper than one bytes object each."""
+_BATCH_MESSAGES = 1024
+_BATCH_BYTES = 1 << 20
+
+
+class Device(Node):
+    """One publisher; `rearm(device, due_ns)` tells the crowd when it wants to speak next (run time)."""
+
+    __slots__ = (
+        "_batch", "_chooser", "_flags", "_held", "_outcome", "_qos", "_rearm", "_released_ns", "_retain", "_schedule",
+        "_seq", "_source", "_start_ns", "_topic_ids", "_topics", "_word", "index",
+    )  # fmt: skip
+
+    role = "device"
+
+    def __init__(
+        self, plan: DevicePlan, link: Link, stopwatch: Stopwatch, schedule: Schedule, source: PayloadSource,
+        rearm: Callable[[Device, int], None],
+    ) -> None:  # fmt: skip
+        persistent = not plan.connection.clean or plan.connection.session_expiry_s > 0
+        super().__init__(plan.number, link, stopwatch, persistent=persistent, seed=plan.seed, away=plan.away)
+        self.index = 0
+        self._topics = tuple(topic.encode() for topic in plan.topics)
+        self._topic_ids = tuple(stopwatch.recorder.topic_id(topic) for topic in plan.topics)
+        self._chooser = TopicChooser(plan.topics, plan.topic_choice, plan.seed) if len(plan.topics) > 1 else None
+        self._qos = plan.qos
+        self._retain = plan.retain
+        self._outcome = OUTCOME_UNACKED if plan.qos else OUTCOME_SENT
+        self._schedule = schedule
+        self._source = source
+        self._flags = (FLAG_RETAIN if plan.retain else 0) | (FLAG_STAMPED if source.stamped else 0)
+        self._batch = max(1, min(_BATCH_MESSAGES, _BATCH_BYTES // max(1, source.fixed_bytes or 1)))
+        self._word = device_word(plan.number)
+        self._rearm = rearm
+        self._seq = 0
+        self._held = Held.NO
+        self._released_ns = 0
+        self._start_ns = 0
+
+    def start(self, load_start_ns: int) -> int:
+        """Fix the start of the load; returns when the first message is due (run time)."""
+        self._start_ns = load_start_ns
+        return self.next_due_ns()
+
+    def next_due_ns(self) -> int:
+        """When the next message is due in run time, or NEVER."""
+        offset_ns = self._schedule.peek_ns
+        return offset_ns if offset_ns == NEVER else self._start_ns + offset_ns
+
+    def speak(self) -> int:
+        """Send what is due, as far as the link takes it; returns when to be called again."""
+        link = self.link
+        now_ns = self.stopwatch.now_ns()
+        room = link.room(self._qos) if self.connected else 0
+        if room <= 0:
+            self._held = link.held if self.connected else Held.OFFLINE
+            return NEVER
+        offsets = self._schedule.take(now_ns - self._start_ns, min(room, self._batch))
+        count = len(offsets)
+        if count >= _BULK and self._source.fixed_bytes is not None and self._chooser is None:
+            self._send_bulk(now_ns, offsets + self._start_ns)
+        else:
+            start_ns = self._start_ns
+            for offset in offsets.tolist():
+                self._send_one(now_ns, start_ns + offset)
+        due_ns = self.next_due_ns()
+        if self._held and due_ns > self._released_ns:
+            self._held = Held.NO
+        return due_ns
+
+    def writable(self) -> None:
+        """The link takes messages again."""
+        self._release()
+
+    def owed(self, now_ns: int, limit: int) -> int:
+        """Record up to `limit` due messages as never sent (at the end of the load); returns how many."""
+        offsets = self._schedule.take(now_ns - self._start_ns, limit)
+        count = len(offsets)
+        if count:
+            self.stopwatch.recorder.publishes.add_many(
+                now_ns, self.number, self._topic_ids[0], self._seq, offsets + self._start_ns, NONE,
+                self._source.fixed_bytes or 0, len(self._topics[0]), self._qos, self._flags, int(self._held),
+                OUTCOME_UNSENT,
+            )  # fmt: skip
+            self._seq += count
+        return count
+
+    async def _arrive(self, session_present: bool) -> None:  # noqa: ARG002
+        self._release()
+
+    def _release(self) -> None:
+        self._released_ns = self.stopwatch.now_ns()
+        if self._start_ns:
+            self._rearm(self, self.next_due_ns())
+
+    def _send_one(self, now_ns: int, planned_ns: int) -> None:
+        seq = self._seq
+        payload = self._source.one(seq)
+        if self._source.stamped:
+            payload = HEADER.pack(self._word, seq & SEQ_MASK, planned_ns) + payload[HEADER_BYTES:]
+        place = self._chooser.choose(seq, 1) if self._chooser is not None else 0
+        place = place if isinstance(place, int) else int(place[0])
+        topic = self._topics[place]
+        held = self._held if planned_ns <= self._released_ns else 0
+        log = self.stopwatch.recorder.publishes
+        token = log.add(
+            now_ns, self.number, self._topic_ids[place], seq, planned_ns, now_ns, len(payload), len(topic), self._qos,
+            self._flags, held, self._outcome,
+        )  # fmt: skip
+        wire_bytes = self.link.publish(Outgoing(topic, (payload,), self._qos, self._retain, token))
+        log.set_wire(token, 1, wire_bytes)
+        self._seq = seq + 1
+        self.stopwatch.sent += 1
+
+    def _send_bulk(self, now_ns: int, planned_ns: npt.NDArray[np.int64]) -> None:
+        count = len(planned_ns)
+        seq = self._seq
+        payloads = self._source.block(seq, count)
+        assert isinstance(payloads, np.ndarray)
+        if self._source.stamped:
+            stamp_many(payloads, self._word, seq, planned_ns)
+        held: npt.NDArray[np.uint8] | int = 0
+        if self._held:
+            held = np.where(planned_ns <= self._released_ns, np.uint8(self._held), np.uint8(0))
+        log = self.stopwatch.recorder.publishes
+        topic = self._topics[0]
+        token = log.add_many(
+            now_ns, self.number, self._topic_ids[0], seq, planned_ns, now_ns, payloads.shape[1], len(topic), self._qos,
+            self._flags, held, self._outcome,
+        )  # fmt: skip
+        wire_bytes = self.link.publish(Outgoing(topic, payloads, self._qos, self._retain, token))
+        log.set_wire(token, count, wire_bytes // count)
+        self._seq = seq + count
+        self.stopwatch.sent += count

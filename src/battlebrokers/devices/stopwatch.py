@@ -1,0 +1,129 @@
+"""The stopwatch: the one place that stamps and records what links tell, for all protocols alike.
+
+Links call it from the event loop; it fills the recorder's logs and a few live counters, and never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
+
+import numpy as np
+
+from battlebrokers.clock import Anchor
+from battlebrokers.devices.header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION, read_many
+from battlebrokers.protocols.base import Arrivals, Completion, Link
+from battlebrokers.record.recorder import Recorder
+
+_LIVE_SAMPLES = 512
+
+
+class Owner(Protocol):
+    """The device or client behind a link."""
+
+    number: int
+
+    def writable(self) -> None:
+        """Its link takes messages again."""
+
+    def dropped(self, detail: str, reason: int) -> None:
+        """Its connection broke."""
+
+    def heard(self, count: int) -> None:
+        """Messages arrived for it."""
+
+
+class Stopwatch:
+    """Implements `protocols.base.Listener` once for everything in this process."""
+
+    def __init__(self, anchor: Anchor, recorder: Recorder) -> None:
+        self.now_ns: Callable[[], int] = anchor.reader()  # type: ignore[misc]
+        self.recorder = recorder
+        self.sent = 0
+        self.acked = 0
+        self.refused = 0
+        self.received = 0
+        self.malformed_packets = 0
+        self.last_arrival_ns = 0
+        self.live_response_ns: list[int] = []
+        self._publishes = recorder.publishes
+        self._deliveries = recorder.deliveries
+
+    def acknowledged(self, link: Link, tokens: Sequence[int], at_ns: int, completion: Completion, reason: int) -> None:  # noqa: ARG002
+        """Complete the rows of these messages."""
+        refused = completion is Completion.REFUSED
+        self._publishes.complete(tokens, at_ns, refused, reason)
+        if refused:
+            self.refused += len(tokens)
+        else:
+            self.acked += len(tokens)
+
+    def resent(self, link: Link, tokens: Sequence[int]) -> None:  # noqa: ARG002
+        """Count a retry for these messages."""
+        self._publishes.resent(tokens)
+
+    def arrived(self, link: Link, at_ns: int, flags: int, topic: bytes, payload: bytes, wire_size: int) -> None:
+        """Record one arrival."""
+        owner = cast("Owner", link.owner)
+        size = len(payload)
+        if size >= HEADER_BYTES and payload[0] == VERSION:
+            word, seq, planned_ns = HEADER.unpack_from(payload)
+            if planned_ns >> 63:
+                planned_ns = -1
+            self._deliveries.add(at_ns, owner.number, word & MAX_DEVICE, seq, planned_ns, -1, size, wire_size, flags)
+            if not self.received & 63 and not flags & 1:
+                self._sample(at_ns - planned_ns)
+        else:
+            topic_id = self.recorder.topic_id(bytes(topic).decode("utf-8", "replace"))
+            self._deliveries.add(at_ns, owner.number, -1, -1, -1, topic_id, size, wire_size, flags)
+        self.received += 1
+        self.last_arrival_ns = at_ns
+        owner.heard(1)
+
+    def arrived_many(self, link: Link, at_ns: int, arrivals: Arrivals) -> None:
+        """Record many arrivals of one chunk."""
+        starts, sizes = arrivals.payload_starts, arrivals.payload_sizes
+        if int(sizes.min()) >= HEADER_BYTES:
+            devices, seqs, planned_ns, ours = read_many(arrivals.data, starts)
+            if ours and int(planned_ns.min()) >= 0:
+                owner = cast("Owner", link.owner)
+                count = len(seqs)
+                self._deliveries.add_many(
+                    at_ns, owner.number, devices, seqs, planned_ns, -1, sizes, arrivals.wire_sizes, arrivals.flags
+                )
+                self.received += count
+                self.last_arrival_ns = at_ns
+                self._sample(at_ns - int(planned_ns[count >> 1]))
+                owner.heard(count)
+                return
+        data = arrivals.data
+        for flags, topic_start, topic_size, start, size, wire in zip(
+            arrivals.flags.tolist(), arrivals.topic_starts.tolist(), arrivals.topic_sizes.tolist(),
+            starts.tolist(), sizes.tolist(), arrivals.wire_sizes.tolist(), strict=True,
+        ):  # fmt: skip
+            topic = data[topic_start : topic_start + topic_size]
+            self.arrived(link, at_ns, flags, topic, data[start : start + size], wire)
+
+    def writable(self, link: Link) -> None:
+        """Tell the device that it may go on."""
+        cast("Owner", link.owner).writable()
+
+    def closed(self, link: Link, detail: str, reason: int) -> None:
+        """Tell the device or client that its connection broke."""
+        cast("Owner", link.owner).dropped(detail, reason)
+
+    def malformed(self, link: Link, detail: str) -> None:  # noqa: ARG002
+        """Count bytes that are no protocol message."""
+        self.malformed_packets += 1
+
+    def take_live_ms(self) -> tuple[float, float]:
+        """Median and 99th percentile of a sample of recent response times, in milliseconds; for progress only."""
+        samples, self.live_response_ns = self.live_response_ns, []
+        if not samples:
+            return 0.0, 0.0
+        median, tail = np.percentile(samples, (50, 99))
+        return float(median) / 1e6, float(tail) / 1e6
+
+    def _sample(self, response_ns: int) -> None:
+        if len(self.live_response_ns) < _LIVE_SAMPLES:
+            self.live_response_ns.append(response_ns)

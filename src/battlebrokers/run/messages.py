@@ -1,0 +1,104 @@
+"""Control messages between an orchestrator and its workers. Plain data: they cross a process, later a network.
+
+Orchestrator → worker: Prepare, Probe, Go, Stop. Worker → orchestrator: Hello, ProbeAnswer, Prepared, Progress,
+Finished, Failed. A worker with several engine processes speaks the same language to each of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Prepare(msgspec.Struct, tag="prepare", frozen=True):
+    """Take this share of this plan, connect everyone, and say when ready."""
+
+    run: str
+    worker: str
+    plan: bytes
+    share: int
+    of: int
+    endpoints: dict[str, str]
+    evidence: str
+    """Folder the evidence is written to."""
+    boot_id: str
+    """The orchestrator's machine: on the same one, its clock anchor is used."""
+    anchor_monotonic_ns: int
+    anchor_wall_ns: int
+    processes: int = 1
+    keep_events: bool = True
+
+
+class Probe(msgspec.Struct, tag="probe", frozen=True):
+    """What time is it?"""
+
+    t1_ns: int
+
+
+class Go(msgspec.Struct, tag="go", frozen=True):
+    """The load starts at this instant of run time."""
+
+    load_start_ns: int
+
+
+class Stop(msgspec.Struct, tag="stop", frozen=True):
+    """End early; everything recorded so far is kept."""
+
+    reason: str
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True):
+    """A worker is there."""
+
+    pid: int
+    host: str
+    boot_id: str
+    cores: int
+
+
+class ProbeAnswer(msgspec.Struct, tag="probe-answer", frozen=True):
+    """It is this time here."""
+
+    t1_ns: int
+    t2_ns: int
+    t3_ns: int
+
+
+class Prepared(msgspec.Struct, tag="prepared", frozen=True):
+    """Everyone who could has connected and subscribed."""
+
+    devices: int
+    clients: int
+    failed: int
+    errors: list[str]
+
+
+class Progress(msgspec.Struct, tag="progress", frozen=True):
+    """How far it is, twice a second."""
+
+    connected: int = 0
+    sent: int = 0
+    acked: int = 0
+    received: int = 0
+    live_p50_ms: float = 0.0
+    live_p99_ms: float = 0.0
+
+
+class Finished(msgspec.Struct, tag="finished", frozen=True):
+    """The evidence is complete on disk."""
+
+    drain_end_ns: int
+    counters: dict[str, int]
+    failure: str = ""
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """It cannot go on; what was recorded is on disk."""
+
+    message: str
+    hint: str
+    exit_code: int
+
+
+ToWorker = Prepare | Probe | Go | Stop
+FromWorker = Hello | ProbeAnswer | Prepared | Progress | Finished | Failed
+Control = Prepare | Probe | Go | Stop | Hello | ProbeAnswer | Prepared | Progress | Finished | Failed

@@ -1,0 +1,389 @@
+"""The orchestrator: one scenario against one contender, from an empty folder to complete evidence.
+
+Called by `bb run` and `bb battle`. It starts the contender and a worker, keeps the timetable, samples resources and
+writes the manifest. It computes no figure: that is the pipeline's, which it never meets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from battlebrokers.clock import SECOND_NS, Anchor
+from battlebrokers.contenders.lifecycle import RunningContender, start_contender
+from battlebrokers.errors import BattleError, ContenderError, EnvironmentNotReady
+from battlebrokers.record.resources import ResourceSampler, process_tree
+from battlebrokers.record.segments import write_rows
+from battlebrokers.run.channel import Channel, spawn
+from battlebrokers.run.fitness import refuse_what_cannot_be_honoured
+from battlebrokers.run.host import boot_id, host_facts
+from battlebrokers.run.messages import Failed, Finished, Go, Hello, Prepare, Prepared, Probe, ProbeAnswer, Progress, Stop
+from battlebrokers.run.phases import Timetable
+from battlebrokers.scenario.plan import Plan, build_plan
+from battlebrokers.scenario.reader import LoadedScenario
+from battlebrokers.tables import CLOCKS
+from battlebrokers.tables.manifest import (
+    BattleFacts,
+    ContenderFacts,
+    Manifest,
+    ScenarioFacts,
+    ServiceFacts,
+    State,
+    WorkerFacts,
+)
+from battlebrokers.tables.run_folder import RunFolder, new_run_folder
+
+_LEAD_NS = 300_000_000
+"""From the order to go until the load starts: enough for the order to reach every worker."""
+_PROBES = 16
+_WATCH_S = 0.2
+_HELLO_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 60.0
+_LOG_BYTES = 1 << 20
+_EVENTS_PER_PROCESS = 60_000
+_CONNECTIONS_PER_PROCESS = 15_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What to run, against whom, and where to put it."""
+
+    loaded: LoadedScenario
+    broker: str
+    seed: int
+    runs: Path
+    profile: str = "tuned"
+    processes: int = 0
+    """Engine processes; 0 = as many as the load and the cores suggest."""
+    tags: dict[str, str] = field(default_factory=dict)
+    battle: BattleFacts | None = None
+    keep_events: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """What a watching user sees: the phase, how much of it is over, and the counts so far."""
+
+    phase: str
+    share: float
+    nodes: int
+    progress: Progress
+
+
+class Orchestrator:
+    """Runs one request; `interrupt` may be called at any time from the same loop."""
+
+    def __init__(self, request: RunRequest, watch: Callable[[Glimpse], None] = lambda _: None) -> None:
+        self._request = request
+        self._watch = watch
+        self._anchor = Anchor.take()
+        self._plan: Plan = build_plan(request.loaded.scenario, request.seed)
+        self._timetable = Timetable(self._plan.phases)
+        self._progress = Progress()
+        self._phase = "start"
+        self._state: State = "running"
+        self._detail = ""
+        self._channel: Channel | None = None
+        self._prepared: asyncio.Future[Prepared] | None = None
+        self._finished: asyncio.Future[Finished] | None = None
+        self._answers: asyncio.Queue[tuple[ProbeAnswer, int]] = asyncio.Queue()
+        self._hello: asyncio.Future[Hello] | None = None
+        self._manifest: Manifest | None = None
+        self._contender: RunningContender | None = None
+        self._told_to_stop = False
+        self.folder: RunFolder | None = None
+
+    async def run(self) -> RunFolder:
+        """Run it; returns the folder, whose manifest tells how it ended. Raises only when there is nothing to analyse."""
+        request = self._request
+        refuse_what_cannot_be_honoured(request.loaded.scenario, request.broker)
+        name = request.loaded.scenario.name
+        self.folder = new_run_folder(request.runs, name, request.broker, self._anchor.wall_ns)
+        place = self.folder.path
+        self._look()
+        try:
+            contender = await asyncio.to_thread(
+                start_contender, request.broker, request.profile, place / "contender"
+            )
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        self._contender = contender
+        try:
+            self._manifest = self._first_manifest(contender)
+            self._write()
+            await self._battle(contender, place)
+        finally:
+            await asyncio.to_thread(contender.stop)
+            self._keep_logs(contender)
+            shutil.rmtree(place / "contender", ignore_errors=True)
+            self._close_manifest()
+        return self.folder
+
+    def interrupt(self) -> None:
+        """The user wants it to end: stop the load, keep and finish what was measured."""
+        self._end_early("interrupted", "the user interrupted the run")
+
+    async def _battle(self, contender: RunningContender, place: Path) -> None:
+        loop = asyncio.get_running_loop()
+        self._hello, self._prepared, self._finished = loop.create_future(), loop.create_future(), loop.create_future()
+        process, channel = await spawn("worker-0", place / "recorded" / "logs" / "worker-0.log")
+        self._channel = channel
+        listening = loop.create_task(self._listen(channel))
+        watching = loop.create_task(self._keep_watch(contender))
+        sampler = self._sampler(place, contender, process.pid)
+        sampler.start()
+        try:
+            await self._conduct(channel, place, process.pid)
+        finally:
+            sampler.stop()
+            watching.cancel()
+            await channel.close()
+            await _end(process)
+            await listening
+
+    async def _conduct(self, channel: Channel, place: Path, worker_pid: int) -> None:
+        assert self._hello is not None
+        assert self._prepared is not None
+        assert self._finished is not None
+        hello = await asyncio.wait_for(self._hello, _HELLO_TIMEOUT_S)
+        processes = self._request.processes or self._suggest_processes(hello.cores)
+        self._remember_worker(hello, worker_pid, processes)
+        self._timetable.connecting(self._anchor.now_ns())
+        self._write()
+        assert self._manifest is not None
+        channel.send(
+            Prepare(
+                run=self._manifest.run,
+                worker="worker-0",
+                plan=self._plan.to_message(),
+                share=0,
+                of=1,
+                endpoints=self._manifest.contender.endpoints,
+                evidence=str(place.resolve()),
+                boot_id=boot_id(),
+                anchor_monotonic_ns=self._anchor.monotonic_ns,
+                anchor_wall_ns=self._anchor.wall_ns,
+                processes=processes,
+                keep_events=self._request.keep_events,
+            )
+        )
+        prepared = await self._prepared
+        if prepared.errors and self._state == "running":
+            self._end_early("broker-failed", f"{self._manifest.contender.name}: {'; '.join(prepared.errors)}")
+        probes = await self._probe_clock(channel, hello)
+        load_start_ns = self._anchor.now_ns() + _LEAD_NS
+        self._timetable.loading(load_start_ns)
+        if self._told_to_stop:
+            self._timetable.stopped(load_start_ns)
+        channel.send(Go(load_start_ns))
+        self._write()
+        finished = await self._finished
+        probes += await self._probe_clock(channel, hello)
+        write_rows(place, CLOCKS, "orchestrator", probes)
+        self._timetable.ended(finished.drain_end_ns)
+        self._remember_counters(finished)
+
+    def _end_early(self, state: State, detail: str) -> None:
+        if self._state != "running":
+            return
+        self._state, self._detail = state, detail
+        self._told_to_stop = True
+        self._timetable.stopped(self._anchor.now_ns())
+        if self._channel is not None:
+            self._channel.send(Stop(detail))
+
+    async def _listen(self, channel: Channel) -> None:
+        assert self._hello is not None
+        assert self._prepared is not None
+        assert self._finished is not None
+        async for message in channel.messages():
+            if isinstance(message, Progress):
+                self._progress = message
+                self._look()
+            elif isinstance(message, ProbeAnswer):
+                self._answers.put_nowait((message, self._anchor.now_ns()))
+            elif isinstance(message, Hello):
+                self._hello.set_result(message)
+            elif isinstance(message, Prepared):
+                self._prepared.set_result(message)
+            elif isinstance(message, Finished):
+                self._finished.set_result(message)
+            elif isinstance(message, Failed):
+                self._give_up(BattleError(f"a worker failed: {message.message}", hint=message.hint))
+        self._give_up(BattleError("the worker ended before its work was done", hint="see recorded/logs/worker-0.log"))
+
+    def _give_up(self, error: BattleError) -> None:
+        for future in (self._hello, self._prepared, self._finished):
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # those nobody waits for any more must not complain
+
+    async def _keep_watch(self, contender: RunningContender) -> None:
+        """Notice a dead contender and phase changes; both are written down at once."""
+        known = ""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            phase, _ = self._timetable.now_in(self._anchor.now_ns())
+            if phase != known:
+                known = phase
+                self._phase = phase
+                self._write()
+            self._look()
+            if not contender.alive():
+                self._end_early("broker-failed", contender.death_notice())
+
+    def _look(self) -> None:
+        share = 0.0
+        nodes = self._plan.device_count + self._plan.client_count
+        if self._timetable.connect_start_ns:
+            self._phase, share = self._timetable.now_in(self._anchor.now_ns())
+            if self._phase == "connect":
+                share = self._progress.connected / max(1, nodes)
+        self._watch(Glimpse(self._phase, share, nodes, self._progress))
+
+    async def _probe_clock(self, channel: Channel, hello: Hello) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        same = hello.boot_id == boot_id()
+        for _ in range(_PROBES):
+            channel.send(Probe(self._anchor.now_ns()))
+            try:
+                answer, t4_ns = await asyncio.wait_for(self._answers.get(), 1.0)
+            except TimeoutError:
+                continue
+            rows.append(("worker-0", same, answer.t1_ns, answer.t2_ns, answer.t3_ns, t4_ns))
+        return rows
+
+    def _sampler(self, place: Path, contender: RunningContender, worker_pid: int) -> ResourceSampler:
+        sampler = ResourceSampler(place, self._anchor.reader())
+        for service in contender.services():
+            name = service.name
+            sampler.watch(name, "contender", lambda name=name: contender.service_pids().get(name, []))  # type: ignore[misc]
+        sampler.watch("worker-0", "generator", lambda: process_tree(worker_pid))
+        return sampler
+
+    def _suggest_processes(self, cores: int) -> int:
+        events_per_s = self._plan.messages_per_s + self._plan.deliveries_per_s
+        nodes = self._plan.device_count + self._plan.client_count
+        wanted = max(1, round(events_per_s / _EVENTS_PER_PROCESS), -(-nodes // _CONNECTIONS_PER_PROCESS))
+        return min(wanted, max(cores, -(-nodes // _CONNECTIONS_PER_PROCESS)))
+
+    def _first_manifest(self, contender: RunningContender) -> Manifest:
+        request = self._request
+        loaded = request.loaded
+        assert self.folder is not None
+        return Manifest(
+            run=self.folder.run_id,
+            state="running",
+            started_ns=self._anchor.wall_ns,
+            scenario=ScenarioFacts(
+                name=loaded.scenario.name,
+                about=loaded.scenario.about,
+                source=loaded.source,
+                text=loaded.text,
+                resolved=loaded.scenario.model_dump(mode="json"),
+                overrides=list(loaded.overrides),
+                scale=loaded.scale,
+                expect=list(loaded.scenario.expect),
+            ),
+            seed=request.seed,
+            plan_sha256=self._plan.sha256,
+            contender=ContenderFacts(
+                name=contender.name,
+                version=contender.version,
+                profile=contender.profile,
+                endpoints=dict(contender.endpoints),
+                config_sha256=contender.config_sha256,
+                config_text=contender.config_text,
+                services=[ServiceFacts(service.name, list(service.pids)) for service in contender.services()],
+            ),
+            host=host_facts(),
+            versions={
+                "battlebrokers": version("battlebrokers"),
+                "python": platform.python_version(),
+                **{name: version(name) for name in ("numpy", "pyarrow", "pyspark", "uvloop")},
+            },
+            tags=dict(request.tags),
+            battle=request.battle,
+            settings={
+                "devices": self._plan.device_count,
+                "clients": self._plan.client_count,
+                "drain_s": self._plan.phases.drain_ns / SECOND_NS,
+                "quiet_s": self._plan.phases.quiet_ns / SECOND_NS,
+            },
+        )
+
+    def _remember_worker(self, hello: Hello, pid: int, processes: int) -> None:
+        assert self._manifest is not None
+        self._manifest.workers = [WorkerFacts("worker-0", hello.host, hello.boot_id, pid, processes)]
+        self._manifest.settings["processes"] = processes
+
+    def _remember_counters(self, finished: Finished) -> None:
+        assert self._manifest is not None
+        known = self._manifest.workers[0]
+        self._manifest.workers = [
+            WorkerFacts(known.name, known.host, known.boot_id, known.pid, known.processes, finished.counters)
+        ]
+        if finished.failure:
+            self._manifest.settings["recorder_failure"] = finished.failure
+
+    def _write(self) -> None:
+        assert self._manifest is not None
+        assert self.folder is not None
+        self._manifest.phases = self._timetable.phases()
+        self._manifest.state_detail = self._detail
+        try:
+            self.folder.write_manifest(self._manifest)
+        except OSError as error:
+            raise EnvironmentNotReady(
+                f"the manifest cannot be written in {self.folder.path}: {error.strerror}",
+                hint="free some disk space, or choose another place with --runs.",
+            ) from error
+
+    def _close_manifest(self) -> None:
+        if self._manifest is None:
+            return
+        now_ns = self._anchor.now_ns()
+        if not self._timetable.end_ns:
+            self._timetable.stopped(now_ns)
+            self._timetable.ended(now_ns)
+            if self._state == "running":
+                self._state, self._detail = "failed", self._detail or "the run broke off"
+        self._manifest.state = "finished" if self._state == "running" else self._state
+        self._manifest.finished_ns = now_ns
+        self._write()
+
+    def _keep_logs(self, contender: RunningContender) -> None:
+        assert self.folder is not None
+        for log in contender.log_paths:
+            if log.exists():
+                self.folder.logs.mkdir(parents=True, exist_ok=True)
+                with log.open("rb") as source:
+                    source.seek(max(0, log.stat().st_size - _LOG_BYTES))
+                    (self.folder.logs / log.name).write_bytes(source.read())
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Give a worker time to complete its evidence, then insist."""
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def broker_failure(manifest: Manifest) -> ContenderError | None:
+    """The error a caller raises after reporting a run whose broker died."""
+    if manifest.state != "broker-failed":
+        return None
+    return ContenderError(manifest.state_detail, hint="its log is in recorded/logs of the run folder.")
+
+
+RUNS_DEFAULT = Path(os.environ.get("BB_RUNS", "runs"))

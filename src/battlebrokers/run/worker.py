@@ -1,0 +1,236 @@
+"""A worker: takes a plan's share over a channel, gives back evidence. One process, or a team of engine processes.
+
+Started by the orchestrator as `python -m battlebrokers.run.worker --fd N --name NAME`. It never starts brokers and
+never analyses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from battlebrokers.clock import Anchor
+from battlebrokers.errors import BattleError, ExitCode
+from battlebrokers.run.channel import Channel, spawn
+from battlebrokers.run.engine import Engine
+from battlebrokers.run.host import boot_id
+from battlebrokers.run.messages import (
+    Control,
+    Failed,
+    Finished,
+    Go,
+    Hello,
+    Prepare,
+    Prepared,
+    Probe,
+    ProbeAnswer,
+    Progress,
+    Stop,
+)
+
+
+class Solo:
+    """The worker's share in this very process."""
+
+    def __init__(self, order: Prepare, anchor: Anchor, channel: Channel) -> None:
+        self._channel = channel
+        self._engine = Engine(order, anchor, channel.send)
+        self._task: asyncio.Task[None] | None = None
+        self._finished = False
+        self._begin(self._prepare())
+
+    def go(self, order: Go) -> None:
+        """Start the load at the agreed instant."""
+        self._begin(self._run(order.load_start_ns))
+
+    def stop(self, order: Stop) -> None:  # noqa: ARG002
+        """End the load now."""
+        self._engine.stop()
+
+    async def wait(self) -> None:
+        """Until what is under way has ended and the evidence is complete."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        if not self._finished:
+            await self._engine.finish()
+
+    def _begin(self, coroutine: object) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._guard(coroutine))
+
+    async def _guard(self, coroutine: object) -> None:
+        try:
+            await coroutine  # type: ignore[misc]
+        except BattleError as error:
+            self._channel.send(Failed(error.message, error.hint, int(error.exit_code)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the orchestrator must hear of it
+            traceback.print_exc()
+            self._channel.send(Failed(f"{type(error).__name__}: {error}", "see the worker's log", int(ExitCode.BUG)))
+
+    async def _prepare(self) -> None:
+        self._channel.send(await self._engine.prepare())
+
+    async def _run(self, load_start_ns: int) -> None:
+        finished = await self._engine.go(load_start_ns)
+        self._finished = True
+        self._channel.send(finished)
+
+
+class Team:
+    """The worker's share split over several engine processes that are told and asked the same way."""
+
+    def __init__(self, order: Prepare, channel: Channel) -> None:
+        self._channel = channel
+        self._order = order
+        self._members: list[tuple[asyncio.subprocess.Process, Channel]] = []
+        self._progress = [Progress()] * order.processes
+        self._prepared: list[Prepared] = []
+        self._finished: list[Finished] = []
+        self._task = asyncio.get_running_loop().create_task(self._assemble())
+
+    def go(self, order: Go) -> None:
+        """Start the load everywhere at the agreed instant."""
+        self._tell(order)
+
+    def stop(self, order: Stop) -> None:
+        """End the load everywhere."""
+        self._tell(order)
+
+    async def wait(self) -> None:
+        """Until every member has ended."""
+        await asyncio.wait([self._task])
+        for process, _ in self._members:
+            await process.wait()
+
+    def _tell(self, order: Go | Stop) -> None:
+        for _, channel in self._members:
+            channel.send(order)
+
+    async def _assemble(self) -> None:
+        log = Path(self._order.evidence) / "recorded" / "logs"
+        for place in range(self._order.processes):
+            name = f"{self._order.worker}.{place}"
+            self._members.append(await spawn(name, log / f"{name}.log", engine=True))
+        for place, (_, channel) in enumerate(self._members):
+            channel.send(
+                msgspec.structs.replace(
+                    self._order,
+                    worker=f"{self._order.worker}.{place}",
+                    share=self._order.share + self._order.of * place,
+                    of=self._order.of * self._order.processes,
+                    processes=1,
+                )
+            )
+        await asyncio.gather(*(self._listen(place, channel) for place, (_, channel) in enumerate(self._members)))
+
+    async def _listen(self, place: int, channel: Channel) -> None:
+        async for message in channel.messages():
+            if isinstance(message, Progress):
+                self._progress[place] = message
+                self._channel.send(merged_progress(self._progress))
+            elif isinstance(message, Prepared):
+                self._prepared.append(message)
+                if len(self._prepared) == self._order.processes:
+                    self._channel.send(merged_prepared(self._prepared))
+            elif isinstance(message, Finished):
+                self._finished.append(message)
+                if len(self._finished) == self._order.processes:
+                    self._channel.send(merged_finished(self._finished))
+                await channel.close()
+                return
+            elif isinstance(message, Failed):
+                self._channel.send(message)
+        self._channel.send(Failed(f"engine process {place} ended early", "see the worker's log", int(ExitCode.BUG)))
+
+
+def merged_progress(parts: list[Progress]) -> Progress:
+    """Counts added, live latencies as the worst of all (a glance for the user, no result)."""
+    return Progress(
+        connected=sum(p.connected for p in parts),
+        sent=sum(p.sent for p in parts),
+        acked=sum(p.acked for p in parts),
+        received=sum(p.received for p in parts),
+        live_p50_ms=max(p.live_p50_ms for p in parts),
+        live_p99_ms=max(p.live_p99_ms for p in parts),
+    )
+
+
+def merged_prepared(parts: list[Prepared]) -> Prepared:
+    """All members' readiness as one."""
+    nobody = all(part.errors for part in parts)
+    return Prepared(
+        devices=sum(p.devices for p in parts),
+        clients=sum(p.clients for p in parts),
+        failed=sum(p.failed for p in parts),
+        errors=sorted({error for part in parts for error in part.errors}) if nobody else [],
+    )
+
+
+def merged_finished(parts: list[Finished]) -> Finished:
+    """All members' counters added up."""
+    counters: dict[str, int] = {}
+    for part in parts:
+        for name, value in part.counters.items():
+            counters[name] = counters.get(name, 0) + value
+    failure = "; ".join(part.failure for part in parts if part.failure)
+    return Finished(max(part.drain_end_ns for part in parts), counters, failure)
+
+
+async def serve(channel: Channel, *, engine: bool) -> None:
+    """Answer the orchestrator until it closes the channel, then end."""
+    anchor = Anchor.take()
+    if not engine:
+        channel.send(Hello(os.getpid(), platform.node(), boot_id(), os.cpu_count() or 1))
+    work: Solo | Team | None = None
+    async for message in channel.messages():
+        if isinstance(message, Prepare):
+            if message.boot_id == boot_id():
+                anchor = Anchor(message.anchor_monotonic_ns, message.anchor_wall_ns)
+            work = Solo(message, anchor, channel) if message.processes == 1 else Team(message, channel)
+        else:
+            _answer(message, work, anchor, channel)
+    if work is not None:
+        # The orchestrator is gone or done: end the load if it still runs, keep what was recorded.
+        work.stop(Stop("the orchestrator has gone"))
+        await work.wait()
+    await channel.close()
+
+
+def _answer(message: Control, work: Solo | Team | None, anchor: Anchor, channel: Channel) -> None:
+    if isinstance(message, Probe):
+        received_ns = anchor.now_ns()
+        channel.send(ProbeAnswer(message.t1_ns, received_ns, anchor.now_ns()))
+    elif work is not None and isinstance(message, Go):
+        work.go(message)
+    elif work is not None and isinstance(message, Stop):
+        work.stop(message)
+
+
+def main(arguments: list[str]) -> None:
+    """Entry point of a worker process."""
+    parser = argparse.ArgumentParser(prog="battlebrokers.run.worker")
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--name", default="worker")
+    parser.add_argument("--engine", action="store_true")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    async def converse() -> None:
+        channel = await Channel.over(socket.socket(fileno=options.fd))
+        await serve(channel, engine=options.engine)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(converse())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
