@@ -3,6 +3,7 @@
 BattleError                  1  our bug, or a failure nobody foresaw
 ├── UsageError               2  the command line does not make sense
 ├── InputError               3  a file we were given is wrong
+│   ├── QuantityError        3  …a duration, rate, size or count that cannot be read
 │   ├── ScenarioError        3  …a scenario (all its mistakes at once)
 │   └── RunFolderError       3  …a run folder that is missing, foreign or unreadable
 ├── EnvironmentNotReady      4  this machine lacks something (Java, a broker, a right, disk space)
@@ -53,6 +54,10 @@ class InputError(BattleError):
     """A file we were given is wrong."""
 
     exit_code = ExitCode.INVALID_INPUT
+
+
+class QuantityError(InputError, ValueError):
+    """A duration, rate, size or count cannot be read; also a ValueError, so that models report it in place."""
 
 
 @dataclass(frozen=True, slots=True)
