@@ -1,0 +1,165 @@
+"""Two runs side by side: baseline and contender, figure by figure, with better, worse or noise as the answer.
+
+Refuses runs whose plan, seed or machine differ, unless asked to compare anyway. Noise is what one run can tell of
+itself: its seconds are resampled. Differences between repeats are the business of `ranking`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from battlebrokers.analysis.facts import MEASURE, Facts
+from battlebrokers.analysis.interval import bootstrap_quantile
+from battlebrokers.analysis.latency import LEVELS, per_second
+from battlebrokers.analysis.metrics import METRICS, Metric
+from battlebrokers.analysis.model import Summary
+from battlebrokers.errors import UsageError
+
+NOISE_MARGIN = 0.05
+"""Relative differences up to this are noise, whatever the interval says."""
+Answer = Literal["better", "worse", "noise", "same"]
+
+_MACHINE_WORDS = ("cpu", "core", "memory", "machine", "arch", "kernel", "hostname", "governor", "system")
+_VOLATILE_WORDS = ("free", "available", "used", "percent", "load", "mhz", "freq", "uptime", "time")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of both runs; low–high bounds contender ÷ baseline where seconds could be resampled."""
+
+    metric: Metric
+    baseline: float
+    contender: float
+    low: float | None
+    high: float | None
+    answer: Answer
+
+    @property
+    def ratio(self) -> float | None:
+        """Contender ÷ baseline."""
+        if math.isinf(self.baseline) or self.baseline == 0:
+            return None
+        return self.contender / self.baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Both runs, what differs in how they were made, and every figure both have."""
+
+    baseline: Summary
+    contender: Summary
+    differences: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `bb compare --json` prints."""
+        return {
+            "baseline": self.baseline.run,
+            "contender": self.contender.run,
+            "differences": list(self.differences),
+            "metrics": [
+                {
+                    "name": row.metric.name,
+                    "unit": row.metric.unit,
+                    "baseline": _finite(row.baseline),
+                    "contender": _finite(row.contender),
+                    "ratio": _finite(row.ratio),
+                    "low": _finite(row.low),
+                    "high": _finite(row.high),
+                    "answer": row.answer,
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def compare(baseline: tuple[Facts, Summary], contender: tuple[Facts, Summary], *, anyway: bool = False) -> Comparison:
+    """Compare two runs; refuse with the reasons if they were not made alike and `anyway` is not set."""
+    differences = tuple(incomparable(baseline[0], contender[0]))
+    if differences and not anyway:
+        reasons = "".join(f"\n  {reason}" for reason in differences)
+        raise UsageError(
+            f"{baseline[1].run} and {contender[1].run} were not made alike:{reasons}",
+            hint="`--anyway` compares them all the same.",
+        )
+    rows = []
+    for metric in METRICS:
+        values = metric.read(baseline[1]), metric.read(contender[1])
+        if values[0] is not None and values[1] is not None:
+            rows.append(_row(metric, baseline, contender, values[0], values[1]))
+    return Comparison(baseline[1], contender[1], differences, tuple(rows))
+
+
+def incomparable(first: Facts, second: Facts) -> list[str]:
+    """Why two runs do not compare strictly, in words; empty if they do."""
+    a, b = first.manifest, second.manifest
+    found = []
+    if a.scenario.name != b.scenario.name:
+        found.append(f"the scenarios differ: {a.scenario.name} and {b.scenario.name}")
+    elif a.seed != b.seed:
+        found.append(f"the seeds differ: {a.seed} and {b.seed}")
+    elif a.plan_sha256 != b.plan_sha256:
+        found.append("the plans differ: other scenario text, overrides or scale")
+    for key in sorted(a.host.keys() & b.host.keys()):
+        name = key.lower()
+        stable = any(word in name for word in _MACHINE_WORDS) and not any(word in name for word in _VOLATILE_WORDS)
+        if stable and a.host[key] != b.host[key]:
+            found.append(f"the machines differ in {key}: {_short(a.host[key])} and {_short(b.host[key])}")
+    ours = a.versions.get("battlebrokers"), b.versions.get("battlebrokers")
+    if ours[0] != ours[1]:
+        found.append(f"the versions of BattleBrokers differ: {ours[0]} and {ours[1]}")
+    return found
+
+
+def _row(
+    metric: Metric, baseline: tuple[Facts, Summary], contender: tuple[Facts, Summary], before: float, after: float
+) -> Row:
+    if metric.name == "lost":
+        return Row(metric, before, after, None, None, _loss_answer(baseline[1], contender[1]))
+    low, high = _ratio_interval(metric, baseline[0], contender[0])
+    return Row(metric, before, after, low, high, _answer(metric, before, after, low, high))
+
+
+def _answer(metric: Metric, before: float, after: float, low: float | None, high: float | None) -> Answer:
+    if before == after:
+        return "same"
+    if not math.isinf(before) and not math.isinf(after):
+        near = abs(after - before) <= NOISE_MARGIN * max(abs(before), abs(after))
+        if near or (low is not None and high is not None and low <= 1 <= high):
+            return "noise"
+    return "better" if (after < before) == metric.lower_is_better else "worse"
+
+
+def _ratio_interval(metric: Metric, baseline: Facts, contender: Facts) -> tuple[float | None, float | None]:
+    kind, _, level = metric.name.partition("_")
+    if level not in LEVELS:
+        return None, None
+    ours = bootstrap_quantile(per_second(contender, kind, phase=MEASURE), LEVELS[level], seed=1)
+    theirs = bootstrap_quantile(per_second(baseline, kind, phase=MEASURE), LEVELS[level], seed=2)
+    if ours is None or theirs is None or theirs[0] <= 0 or math.isinf(theirs[1]):
+        return None, None
+    return ours[0] / theirs[1], ours[1] / theirs[0]
+
+
+def _loss_answer(baseline: Summary, contender: Summary) -> Answer:
+    """Two-proportion test at 95 %."""
+    a, b = baseline.messages, contender.messages
+    if a.lost * b.expected == b.lost * a.expected:
+        return "same"
+    pooled = (a.lost + b.lost) / (a.expected + b.expected)
+    deviation = math.sqrt(pooled * (1 - pooled) * (1 / a.expected + 1 / b.expected))
+    difference = b.lost / b.expected - a.lost / a.expected
+    if deviation > 0 and abs(difference) / deviation < 1.96:
+        return "noise"
+    return "better" if difference < 0 else "worse"
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(value, 6)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,147 @@
+"""The facts of one run: its manifest, its measures and what was recorded beside them, read into memory.
+
+Called once per run by `summary`, `findings` and the report. Reads Parquet with pyarrow; computes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from battlebrokers.clock import SECOND_NS
+from battlebrokers.errors import RunFolderError
+from battlebrokers.tables import measures, operations, resources
+from battlebrokers.tables.base import Table
+from battlebrokers.tables.manifest import Manifest, Phase
+from battlebrokers.tables.run_folder import RunFolder
+
+MEASURE = "measure"
+"""The phase whose messages the summary counts."""
+LOAD_PHASES = ("warm_up", "measure", "cool_down")
+
+
+class Defect(msgspec.Struct, frozen=True):
+    """A recorded file the pipeline could not read."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything analysis and report know about a run."""
+
+    folder: RunFolder
+    manifest: Manifest
+    latencies: pa.Table
+    ledger: pa.Table
+    timeline: pa.Table
+    publishing: pa.Table
+    actions: pa.Table
+    balance: pa.Table
+    services: pa.Table
+    resources: pa.Table
+    clocks: pa.Table
+    nodes: pa.Table
+    defects: tuple[Defect, ...] = ()
+
+    @property
+    def measure(self) -> Phase | None:
+        """The measure phase, if the run reached it."""
+        return self.manifest.phase(MEASURE)
+
+    @property
+    def measure_s(self) -> float:
+        """How long it lasted."""
+        return (self.measure.end_ns - self.measure.start_ns) / SECOND_NS if self.measure else 0.0
+
+    @property
+    def load_start_ns(self) -> int:
+        """When the first load phase began: second 0 of every `second` column."""
+        starts = [phase.start_ns for phase in self.manifest.phases if phase.name in LOAD_PHASES]
+        return min(starts, default=self.manifest.started_ns)
+
+    @property
+    def measure_seconds(self) -> range:
+        """The `second` values of the measure phase."""
+        if self.measure is None:
+            return range(0)
+        first = (self.measure.start_ns - self.load_start_ns) // SECOND_NS
+        return range(first, max(first + 1, -(-(self.measure.end_ns - self.load_start_ns) // SECOND_NS)))
+
+
+def read_facts(folder: RunFolder) -> Facts:
+    """Read a run that has been analysed; a clear error if it has not."""
+    manifest = folder.read_manifest()
+    if not folder.table(measures.LATENCIES).is_dir() and not folder.table(measures.PUBLISHING).is_dir():
+        raise RunFolderError(
+            f"{folder.path} has no measures yet",
+            hint=f"`bb analyze {manifest.run}` computes them from what was recorded.",
+        )
+    return Facts(
+        folder=folder,
+        manifest=manifest,
+        latencies=_measures(folder, measures.LATENCIES),
+        ledger=_measures(folder, measures.LEDGER),
+        timeline=_measures(folder, measures.TIMELINE),
+        publishing=_measures(folder, measures.PUBLISHING),
+        actions=_measures(folder, measures.ACTIONS),
+        balance=_measures(folder, measures.BALANCE),
+        services=_measures(folder, measures.SERVICES),
+        resources=_recorded(folder, resources.RESOURCES),
+        clocks=_recorded(folder, resources.CLOCKS),
+        nodes=_recorded(folder, operations.NODES),
+        defects=_defects(folder),
+    )
+
+
+def where(rows: pa.Table, **equal: str | int | bool) -> pa.Table:
+    """The rows whose columns equal the given values."""
+    for name, value in equal.items():
+        rows = rows.filter(pc.equal(rows[name], pa.scalar(value, rows.schema.field(name).type)))
+    return rows
+
+
+def total(rows: pa.Table, column: str) -> int:
+    """The sum of an integer column; 0 without rows."""
+    return int(pc.sum(rows[column]).as_py() or 0)
+
+
+def _measures(folder: RunFolder, table: Table) -> pa.Table:
+    path = folder.table(table)
+    schema = table.arrow_schema()
+    if not path.is_dir():
+        return schema.empty_table()
+    try:
+        return ds.dataset(path, schema=schema, format="parquet").to_table()
+    except (pa.ArrowException, OSError) as error:
+        raise RunFolderError(
+            f"{path} cannot be read: {error}",
+            hint="`bb analyze` with this run rebuilds everything after `recorded/`.",
+        ) from error
+
+
+def _recorded(folder: RunFolder, table: Table) -> pa.Table:
+    """What can be read; a run that was killed may leave a damaged file, and the rest is still true."""
+    schema = table.arrow_schema()
+    pieces = [schema.empty_table()]
+    for path in sorted(folder.table(table).glob("*.parquet")):
+        try:
+            pieces.append(ds.dataset(path, schema=schema, format=ds.ParquetFileFormat()).to_table())
+        except (pa.ArrowException, OSError):
+            continue
+    return pa.concat_tables(pieces)
+
+
+def _defects(folder: RunFolder) -> tuple[Defect, ...]:
+    path = folder.path / "measures" / "defects.json"
+    try:
+        return tuple(msgspec.json.decode(path.read_bytes(), type=list[Defect]))
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.MsgspecError) as error:
+        return (Defect(file=path.name, reason=f"cannot be read: {error}"),)

@@ -1,0 +1,177 @@
+"""Counts, rates, volumes and times of the measure phase, added up from the measures. Pure: facts in, figures out."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from battlebrokers.analysis.facts import MEASURE, Facts, total, where
+from battlebrokers.analysis.latency import percentiles
+from battlebrokers.analysis.model import (
+    Action,
+    Balance,
+    Bytes,
+    Group,
+    Messages,
+    Publishing,
+    Rates,
+    Service,
+    Times,
+)
+from battlebrokers.analysis.quantiles import Distribution, distributions
+from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
+
+_LEDGER_COUNTS = ("expected", "delivered", "lost", "indeterminate", "duplicates", "reordered", "late", "unexpected")
+
+
+def messages(facts: Facts) -> Messages:
+    """What became of the messages."""
+    sending, ledger = where(facts.publishing, phase=MEASURE), where(facts.ledger, phase=MEASURE)
+    return Messages(
+        **{name: total(sending, name) for name in ("planned", "sent", "acked")},
+        **{name: total(ledger, name) for name in (*_LEDGER_COUNTS, "recovered", "duplicates_flagged", "retained")},
+    )
+
+
+def publishing(facts: Facts) -> Publishing:
+    """How publishing went."""
+    rows = where(facts.publishing, phase=MEASURE)
+    return Publishing(**{name: total(rows, name) for name in Publishing.__struct_fields__})
+
+
+def rates(facts: Facts) -> Rates:
+    """Per second of the measure phase; 0 if there was none."""
+    sending, ledger = where(facts.publishing, phase=MEASURE), where(facts.ledger, phase=MEASURE)
+
+    def per_second(count: int) -> float:
+        return round(count / facts.measure_s, 3) if facts.measure_s > 0 else 0.0
+
+    return Rates(
+        planned=per_second(total(sending, "planned")),
+        sent=per_second(total(sending, "sent")),
+        delivered=per_second(total(ledger, "delivered")),
+        goodput_bytes=per_second(total(ledger, "payload_bytes")),
+    )
+
+
+def volumes(facts: Facts) -> Bytes:
+    """Data volumes: the sending side by planned phase, the receiving side by time of arrival."""
+    sending, ledger = where(facts.publishing, phase=MEASURE), where(facts.ledger, phase=MEASURE)
+    receiving = where(facts.timeline, phase=MEASURE, side="deliver")
+    payload, wire_sent = total(sending, "payload_bytes"), total(sending, "wire_bytes")
+    structure = total(sending, "structure_bytes")
+    wire_received = total(receiving, "wire_bytes")
+    wire = wire_sent + wire_received
+    useful = payload + total(receiving, "payload_bytes")
+    return Bytes(
+        payload=payload,
+        marshalled=structure,
+        publication=structure + total(sending, "url_bytes"),
+        wire_sent=wire_sent,
+        wire_received=wire_received,
+        delivered=total(ledger, "payload_bytes"),
+        total=wire,
+        useful_share=round(useful / wire, 4) if wire else None,
+    )
+
+
+def times(facts: Facts) -> Times:
+    """Total, publish, connect and subscribe time."""
+    rows = where(facts.publishing, phase=MEASURE)
+    first = pc.min(rows["first_sent_ns"]).as_py()
+
+    def connecting(kind: str) -> float | None:
+        done = where(facts.actions, kind=kind, outcome="ok")
+        return _seconds(pc.min(done["first_ns"]).as_py(), pc.max(done["last_ns"]).as_py())
+
+    return Times(
+        total=_seconds(first, pc.max(rows["last_received_ns"]).as_py()),
+        publish=_seconds(first, pc.max(rows["last_sent_ns"]).as_py()),
+        connect=connecting("connect"),
+        subscribe=connecting("subscribe"),
+    )
+
+
+def actions(facts: Facts) -> dict[str, Action]:
+    """Connects, subscribes, … by kind."""
+    found = {}
+    for kind in sorted(set(facts.actions["kind"].to_pylist())):
+        rows = where(facts.actions, kind=kind)
+        good = where(rows, outcome="ok")
+        timed = good.filter(pc.is_valid(good["mean_ns"]))
+        n_good = total(good, "n")
+        mean = sum(n * mean for n, mean in zip(timed["n"].to_pylist(), timed["mean_ns"].to_pylist(), strict=True))
+        found[kind] = Action(
+            n=total(rows, "n"),
+            failed=total(rows, "n") - n_good,
+            p50_ms=_milliseconds(pc.max(good["p50_ns"]).as_py()),
+            p99_ms=_milliseconds(pc.max(good["p99_ns"]).as_py()),
+            max_ms=_milliseconds(pc.max(good["max_ns"]).as_py()),
+            mean_ms=_milliseconds(mean / total(timed, "n") if total(timed, "n") else None),
+        )
+    return found
+
+
+def groups(facts: Facts) -> list[Group]:
+    """The ledger by publishing fleet, listening fleet and effective QoS."""
+    keys = ["fleet", "client_fleet", "qos"]
+    ledger = where(facts.ledger, phase=MEASURE)
+    if ledger.num_rows == 0:
+        return []
+    sums = ledger.group_by(keys).aggregate([*((name, "sum") for name in _LEDGER_COUNTS), ("promise_kept", "all")])
+    response = distributions(where(facts.latencies, phase=MEASURE, kind="response"), keys)
+    found = []
+    for row in sums.sort_by([(key, "ascending") for key in keys]).to_pylist():
+        key = (row["fleet"], row["client_fleet"], row["qos"])
+        found.append(
+            Group(
+                fleet=row["fleet"],
+                client_fleet=row["client_fleet"],
+                qos=row["qos"],
+                **{name: row[f"{name}_sum"] for name in _LEDGER_COUNTS},
+                promise_kept=row["promise_kept_all"],
+                response=percentiles(response.get(key, Distribution.empty())),
+            )
+        )
+    return found
+
+
+def balance(facts: Facts) -> list[Balance]:
+    """How shared groups spread their messages."""
+    found = []
+    for share in sorted(set(facts.balance["share"].to_pylist())):
+        took = where(facts.balance, share=share)["delivered"].to_pylist()
+        found.append(
+            Balance(
+                share=share, members=len(took), delivered=sum(took), jain=jain(took), least=min(took), most=max(took)
+            )
+        )
+    return found
+
+
+def jain(shares: list[int]) -> float | None:
+    """Jain's fairness index: 1 when all are equal, 1/n when one has everything, None when there is nothing."""
+    squares = sum(share * share for share in shares)
+    return round(sum(shares) ** 2 / (len(shares) * squares), 4) if squares else None
+
+
+def services(facts: Facts) -> list[Service]:
+    """What each service used, the contender's first."""
+    order = {"contender": 0, "generator": 1, "host": 2}
+    rows = where(facts.services, phase=MEASURE).to_pylist()
+    rows.sort(key=lambda row: (order.get(row["role"], 3), row["service"]))
+    return [Service(**{name: row[name] for name in Service.__struct_fields__}) for row in rows]
+
+
+def count_nodes(facts: Facts, role: str) -> int:
+    """How many devices or clients took part."""
+    nodes: pa.Table = where(facts.nodes, role=role)
+    return int(pc.count_distinct(nodes["node"]).as_py()) if nodes.num_rows else 0
+
+
+def _seconds(start_ns: int | None, end_ns: int | None) -> float | None:
+    return None if start_ns is None or end_ns is None else round((end_ns - start_ns) / SECOND_NS, 4)
+
+
+def _milliseconds(value_ns: float | None) -> float | None:
+    return None if value_ns is None else round(value_ns / MILLISECOND_NS, 4)

@@ -1,0 +1,192 @@
+"""A battle's outcome: contenders compared block by block and ranked. Pure: summaries in, ranking out (told by `story`).
+
+Blocks (repeats) are the unit: per block a ratio, over blocks the median ratio with an order-statistic interval.
+"Same" is a possible answer. Runs that are VOID are left out of every figure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from battlebrokers.analysis.interval import log_ratio, median_interval, median_ratio
+from battlebrokers.analysis.metrics import BY_NAME, METRICS, Metric, lost_share
+from battlebrokers.analysis.model import Summary
+
+MARGIN = 0.05
+"""Ratios within ±5 % of 1 count as the same."""
+RatioAnswer = Literal["better", "worse", "same", "unclear"]
+_Merit = tuple[bool, bool, float, float]
+"""All void? None passed? Share lost; the deciding figure. Smaller is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """`of` against `to` in one metric: their values' ratio, and whether `of` is better."""
+
+    metric: Metric
+    of: str
+    to: str
+    ratio: float
+    low: float
+    high: float
+    confident: bool
+    """Whether low–high is a 95 % interval; if not, it is the range over the blocks."""
+    blocks: int
+    answer: RatioAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One contender's place; `values` are medians over its blocks, by metric name."""
+
+    rank: int
+    contender: str
+    versions: tuple[str, ...]
+    runs: int
+    verdicts: dict[str, int]
+    values: dict[str, float]
+
+    @property
+    def trusted(self) -> int:
+        """Runs that are not VOID."""
+        return self.runs - self.verdicts.get("VOID", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The outcome of a battle."""
+
+    scenario: str
+    decided_by: Metric
+    standings: tuple[Standing, ...]
+    ratios: tuple[Ratio, ...]
+    """The leader against each other contender, every metric both have."""
+    summaries: tuple[Summary, ...]
+
+
+def rank(summaries: Sequence[Summary]) -> Ranking:
+    """Rank the contenders of a battle, or of any runs of one scenario."""
+    by_contender: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        by_contender.setdefault(label_of(summary, summaries), []).append(summary)
+    trusted = {name: [run for run in runs if run.verdict != "VOID"] for name, runs in by_contender.items()}
+    decided_by = _deciding_metric([run for runs in trusted.values() for run in runs])
+
+    def merit(name: str) -> _Merit:
+        runs = trusted[name]
+        passed = any(run.verdict == "PASS" for run in runs)
+        loss = median(lost_share(run) or 0.0 for run in runs) if runs else 0.0
+        value = _median_value(runs, decided_by)
+        sign = 1 if decided_by.lower_is_better else -1
+        return (not runs, not passed, round(loss, 4), math.inf if value is None else sign * value)
+
+    order = sorted(by_contender, key=merit)
+    ratios = [
+        found
+        for other in order[1:]
+        for metric in METRICS
+        if (found := ratio_of(metric, order[0], trusted[order[0]], other, trusted[other])) is not None
+    ]
+    ranks = _ranks(order, trusted, decided_by, merit)
+    standings = tuple(
+        Standing(
+            rank=ranks[name],
+            contender=name,
+            versions=tuple(sorted({run.contender.version for run in by_contender[name]})),
+            runs=len(by_contender[name]),
+            verdicts=dict(Counter(run.verdict for run in by_contender[name])),
+            values={m.name: value for m in METRICS if (value := _median_value(trusted[name], m)) is not None},
+        )
+        for name in order
+    )
+    return Ranking(
+        scenario=", ".join(sorted({summary.scenario for summary in summaries})),
+        decided_by=decided_by,
+        standings=standings,
+        ratios=tuple(ratios),
+        summaries=tuple(summaries),
+    )
+
+
+def label_of(summary: Summary, among: Sequence[Summary]) -> str:
+    """The contender's name, with version or profile where another run of the battle makes it ambiguous."""
+    contender = summary.contender
+    namesakes = [other.contender for other in among if other.contender.name == contender.name]
+    label = contender.name
+    if len({other.version for other in namesakes}) > 1:
+        label += f" {contender.version}"
+    if len({other.profile for other in namesakes}) > 1:
+        label += f" ({contender.profile})"
+    return label
+
+
+def ratio_of(metric: Metric, of: str, of_runs: list[Summary], to: str, to_runs: list[Summary]) -> Ratio | None:
+    """Compare two contenders block by block; None if no block has both values."""
+    ours, theirs = _by_block(of_runs, metric), _by_block(to_runs, metric)
+    logs = [log_ratio(ours[block], theirs[block]) for block in sorted(ours.keys() & theirs.keys())]
+    if not logs:
+        return None
+    interval = median_interval(logs)
+    low, high = interval or (min(logs), max(logs))
+    return Ratio(
+        metric=metric,
+        of=of,
+        to=to,
+        ratio=median_ratio(logs),
+        low=math.exp(min(low, 700.0)),
+        high=math.exp(min(high, 700.0)),
+        confident=interval is not None,
+        blocks=len(logs),
+        answer=_answer(metric, low, high, median(logs)),
+    )
+
+
+def _answer(metric: Metric, low: float, high: float, middle: float) -> RatioAnswer:
+    near = math.log1p(MARGIN)
+    if -near <= low and high <= near:
+        return "same"
+    if low <= 0 <= high or abs(middle) <= near:
+        return "unclear"
+    return "better" if (middle < 0) == metric.lower_is_better else "worse"
+
+
+def _by_block(runs: list[Summary], metric: Metric) -> dict[int, float]:
+    found: dict[int, list[float]] = {}
+    for index, run in enumerate(runs):
+        value = metric.read(run)
+        if value is not None:
+            found.setdefault(int(run.battle["block"]) if run.battle else index, []).append(value)
+    return {block: median(values) for block, values in found.items()}
+
+
+def _median_value(runs: list[Summary], metric: Metric) -> float | None:
+    values = list(_by_block(runs, metric).values())
+    return median(values) if values else None
+
+
+def _deciding_metric(runs: list[Summary]) -> Metric:
+    """Delivery p99 where somebody listens, else publish p99 where there are acknowledgements, else the rate."""
+    for name in ("response_p99", "publish_p99"):
+        if any(BY_NAME[name].read(run) is not None for run in runs):
+            return BY_NAME[name]
+    return BY_NAME["sent_rate"] if runs else BY_NAME["response_p99"]
+
+
+def _ranks(
+    order: list[str], trusted: dict[str, list[Summary]], metric: Metric, merit: Callable[[str], _Merit]
+) -> dict[str, int]:
+    """Places 1, 2, …; a contender shares the place of the one before it unless a difference is shown."""
+    ranks: dict[str, int] = {}
+    for place, name in enumerate(order, start=1):
+        before = order[place - 2] if place > 1 else None
+        shared = False
+        if before is not None and merit(before)[:3] == merit(name)[:3]:
+            found = ratio_of(metric, before, trusted[before], name, trusted[name])
+            shared = found is None or found.answer in ("same", "unclear")
+        ranks[name] = ranks[before] if shared and before is not None else place
+    return ranks

@@ -1,0 +1,92 @@
+"""A battle's outcome in sentences, each with its uncertainty, and the notes a reader must know. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from battlebrokers.analysis.interval import FEWEST_REPEATS
+from battlebrokers.analysis.ranking import MARGIN, Ranking, Ratio
+
+_HUGE = 1e6
+"""Ratios beyond this come from infinite values: messages that never arrived."""
+
+
+def tell(ranking: Ranking) -> list[str]:
+    """The leader against each other contender."""
+    standings = ranking.standings
+    if not any(standing.trusted for standing in standings):
+        return ["No contender can be ranked: every run is VOID."]
+    if len(standings) == 1:
+        return [f"Only {standings[0].contender} took part."]
+    leader, said = standings[0], []
+    for other in standings[1:]:
+        if not other.trusted:
+            said.append(f"{other.contender} cannot be ranked: every run of it is VOID.")
+            continue
+        losses = leader.values.get("lost", 0.0), other.values.get("lost", 0.0)
+        if losses[1] > losses[0]:
+            said.append(
+                f"{other.contender} lost {losses[1]:.2%} of the deliveries, {leader.contender} {losses[0]:.2%}."
+            )
+        if leader.verdicts.get("PASS") and not other.verdicts.get("PASS"):
+            said.append(f"{leader.contender} met the expectations, {other.contender} did not.")
+        said += [
+            tell_ratio(found)
+            for found in ranking.ratios
+            if found.metric is ranking.decided_by and found.to == other.contender
+        ]
+    return said
+
+
+def tell_ratio(found: Ratio) -> str:
+    """One comparison in words."""
+    name = found.metric.label
+    if found.answer == "same":
+        spread = _spread(found, found.low, found.high)
+        return f"{found.of} and {found.to} are the same in {name}: within ±{MARGIN:.0%} {spread}."
+    if found.answer == "unclear":
+        spread = _spread(found, found.low, found.high)
+        return f"No difference shown between {found.of} and {found.to} in {name}: ratio {found.ratio:.2f} {spread}."
+    winner, loser = (found.of, found.to) if found.answer == "better" else (found.to, found.of)
+    ratio, low, high = found.ratio, found.low, found.high
+    if ratio < 1:  # say how many times, so that the number is above 1
+        ratio, low, high = _inverse(ratio), _inverse(high), _inverse(low)
+    if ratio > _HUGE:
+        return f"{loser} has no finite {name}, because it lost too many messages; {winner} has."
+    spread = _spread(found, low, high)
+    if found.metric.lower_is_better:
+        word = "faster" if found.metric.unit == "ms" else "lower"
+        return f"{winner} was {ratio:.3g}× {spread} {word} than {loser} in {name}."
+    return f"{winner} {name} {ratio:.3g}× {spread} as many messages as {loser}."
+
+
+def tell_notes(ranking: Ranking) -> list[str]:
+    """What limits the comparison."""
+    notes, standings, summaries = [], ranking.standings, ranking.summaries
+    void = sum(standing.verdicts.get("VOID", 0) for standing in standings)
+    if void:
+        notes.append(f"{void} of {len(summaries)} runs are VOID and were left out of the comparison.")
+    fewest = min((standing.trusted for standing in standings), default=0)
+    if len(standings) > 1 and fewest < FEWEST_REPEATS:
+        notes.append(
+            f"A confidence interval needs {FEWEST_REPEATS} trusted repeats of each contender; "
+            f"the fewest here are {fewest}, so ranges are shown."
+        )
+    if len(summaries) > 1 and any(summary.battle is None for summary in summaries):
+        notes.append("Some runs are not part of a battle: they were paired in the order given, not run side by side.")
+    if len({(summary.plan_sha256, summary.seed) for summary in summaries}) > 1:
+        notes.append("The runs follow different plans or seeds: their figures do not compare strictly.")
+    return notes
+
+
+def _spread(found: Ratio, low: float, high: float) -> str:
+    def said(value: float) -> str:
+        return "∞" if value > _HUGE else f"{value:.3g}"
+
+    if found.confident:
+        return f"({said(low)}–{said(high)})"
+    return "(one repeat)" if found.blocks == 1 else f"(range {said(low)}–{said(high)} over {found.blocks} repeats)"
+
+
+def _inverse(value: float) -> float:
+    return math.inf if value == 0 else 1 / value

@@ -1,0 +1,260 @@
+"""Whether the measurement itself can be believed: one function per question, each answering in words.
+
+Called by `summary`. Knows nothing of expectations except how many samples a percentile needs (`needed_samples`).
+A check of level `void` voids the run; the limits stand here at the top, each with its reason.
+"""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from battlebrokers.analysis.clocks import clock_error_us
+from battlebrokers.analysis.facts import MEASURE, Facts, where
+from battlebrokers.analysis.latency import measured, per_second
+from battlebrokers.analysis.model import Check, Latencies, Level, Messages, Publishing, Service, Trust
+from battlebrokers.analysis.quantiles import Distribution
+from battlebrokers.analysis.steadiness import SHORTEST_WINDOW_S, Steadiness, steadiness
+from battlebrokers.clock import MILLISECOND_NS
+
+LATE_FLOOR_MS = 1.0
+"""A timer of an ordinary kernel is not more exact than this."""
+LATE_OF_RESPONSE = 0.10
+"""Lateness below a tenth of the median response does not change the picture."""
+LATE_SHARE = 0.01
+DISTORTION_FLOOR_MS = 2.0
+"""On a small or shared machine one send in a hundred is easily late by a millisecond or two; the run is void only if
+that moved the stated p99, i.e. response p99 exceeds service p99 by more than this and by more than a tenth."""
+SENT_SHARE = 0.99
+GENERATOR_CPU_PERCENT = 90.0
+STEAL_PERCENT = 2.0
+FEWEST_SAMPLES = 30
+RISING_RATIO = 5.0
+RISING_MS = 10.0
+
+EVIDENCE = ("publishes", "acks", "deliveries", "operations", "nodes")
+"""Tables without which the ledger is not whole."""
+
+
+def judge_trust(
+    facts: Facts, latencies: Latencies, messages: Messages, publishing: Publishing, services: list[Service]
+) -> Trust:
+    """Ask every question."""
+    lag = measured(facts, "lag")
+    limit_ms = max(LATE_FLOOR_MS, LATE_OF_RESPONSE * (latencies.response.p50 or 0.0))
+    late_share = lag.share_above(limit_ms * MILLISECOND_NS)
+    busiest = max((s for s in services if s.role == "generator"), key=_thread_percent, default=None)
+    overflow = sum(worker.counters.get("recorder_overflow", 0) for worker in facts.manifest.workers)
+    clock_us = clock_error_us(facts.clocks, len(facts.manifest.workers))
+    steal = pc.max(where(facts.services, phase=MEASURE, role="host")["steal_max_percent"]).as_py()
+    samples = messages.expected or messages.sent
+    settled = steadiness(_medians_ms(facts))
+    checks = [
+        _complete(facts),
+        _evidence(facts),
+        _overflow(overflow),
+        _late(late_share, limit_ms, latencies),
+        _short(messages, publishing),
+        _generator_cpu(busiest),
+        _samples(samples, listened=messages.expected > 0),
+        _steady(settled, planned=planned_changes(facts)),
+        _rising(facts),
+        _clock(clock_us, latencies),
+        _steal(steal),
+    ]
+    return Trust(
+        ok=all(check.level != "void" for check in checks),
+        late_share=round(late_share, 6),
+        late_limit_ms=round(limit_ms, 4),
+        lag_p99_ms=latencies.lag.p99,
+        generator_cpu_percent=busiest.busiest_thread_mean_percent if busiest else None,
+        recorder_overflow=overflow,
+        clock_error_us=clock_us,
+        steal_percent=steal,
+        samples=samples,
+        steady=settled.steady,
+        checks=checks,
+    )
+
+
+def needed_samples(percentile: str) -> int:
+    """How many samples a percentile needs so that, at 95 % confidence, the true one is not above the largest seen."""
+    return {"p90": 29, "p95": 59, "p99": 299, "p999": 2995, "p9999": 29956}.get(percentile, 1)
+
+
+def planned_changes(facts: Facts) -> str:
+    """What in the scenario makes latency move on purpose (an absence, a ramp, a slow reader), or nothing."""
+    return next(
+        (
+            name
+            for name in ("away", "ramp", "burst", "reads", "join")
+            if _mentions(facts.manifest.scenario.resolved, name)
+        ),
+        "",
+    )
+
+
+def _mentions(value: object, name: str) -> bool:
+    if isinstance(value, dict):
+        return any(
+            (key == name and inner not in (None, 0, "", [])) or _mentions(inner, name) for key, inner in value.items()
+        )
+    if isinstance(value, list):
+        return any(_mentions(inner, name) for inner in value)
+    return isinstance(value, str) and value.split(" ", 1)[0] == name
+
+
+def _complete(facts: Facts) -> Check:
+    detail = f": {facts.manifest.state_detail}" if facts.manifest.state_detail else ""
+    unfinished = {
+        "interrupted": f"the run was interrupted{detail}",
+        "failed": f"the run failed on our side{detail}",
+        "running": "the run never finished: its process was killed, or is still at it",
+    }.get(facts.manifest.state)
+    if unfinished:
+        return Check(id="incomplete", level="void", sentence=unfinished)
+    if facts.measure is None and facts.manifest.state != "broker-failed":
+        return Check(id="incomplete", level="void", sentence="the run never reached its measure phase")
+    return Check(
+        id="incomplete", level="ok", sentence="all phases were run to their end" if facts.measure else "cut short"
+    )
+
+
+def _evidence(facts: Facts) -> Check:
+    holes = [defect for defect in facts.defects if any(name in defect.file for name in EVIDENCE)]
+    others = len(facts.defects) - len(holes)
+    if holes:
+        names = ", ".join(defect.file for defect in holes[:3]) + (" …" if len(holes) > 3 else "")
+        sentence = f"{len(holes)} recorded files could not be read ({names}): what they held looks like loss"
+        return Check(id="evidence-damaged", level="void", sentence=sentence, measured=len(holes), limit=0)
+    level: Level = "warning" if others else "ok"
+    sentence = f"{others} files of resource samples could not be read" if others else "every recorded file was read"
+    return Check(id="evidence-damaged", level=level, sentence=sentence, measured=others, limit=0)
+
+
+def _overflow(overflow: int) -> Check:
+    sentence = f"{overflow} events did not fit into the recorder" if overflow else "the recorder kept every event"
+    return Check(
+        id="recorder-overflow", level="void" if overflow else "ok", sentence=sentence, measured=overflow, limit=0
+    )
+
+
+def _late(late_share: float, limit_ms: float, latencies: Latencies) -> Check:
+    response, service = latencies.response.p99, latencies.service.p99
+    distortion = response - service if response is not None and service is not None else None
+    facts_in_words = f"{late_share:.2%} of the sends nothing held were late by more than {limit_ms:.3g} ms"
+    level: Level = "ok"
+    if late_share > LATE_SHARE:
+        distorts = distortion is None or distortion > max(DISTORTION_FLOOR_MS, LATE_OF_RESPONSE * (response or 0.0))
+        level = "void" if distorts else "warning"
+        facts_in_words += f" (limit {LATE_SHARE:.0%})"
+        if distortion is not None:
+            facts_in_words += f"; that moved p99 by {distortion:.3g} ms"
+    return Check(
+        id="generator-late", level=level, sentence=facts_in_words, measured=round(late_share, 6), limit=LATE_SHARE
+    )
+
+
+def _short(messages: Messages, publishing: Publishing) -> Check:
+    planned = messages.planned
+    held = publishing.held_window + publishing.held_socket + publishing.held_offline
+    own_shortfall = max(0, planned - messages.sent - held)
+    share = messages.sent / planned if planned else 1.0
+    level: Level = "ok"
+    sentence = f"{share:.2%} of the planned messages were sent"
+    if share < SENT_SHARE:
+        if own_shortfall > (1 - SENT_SHARE) * planned:
+            level = "void"
+            sentence += f"; {own_shortfall} were held by nobody: the generator did not keep up"
+        else:
+            level = "note"
+            sentence += "; the rest was held by the broker (window, socket or connection)"
+    return Check(id="generator-short", level=level, sentence=sentence, measured=round(share, 6), limit=SENT_SHARE)
+
+
+def _generator_cpu(busiest: Service | None) -> Check:
+    if busiest is None:
+        return Check(id="generator-cpu", level="note", sentence="the generator's CPU was not sampled")
+    percent = busiest.busiest_thread_mean_percent
+    sentence = f"the generator's busiest thread used {percent:.0f} % of a core"
+    level: Level = "ok"
+    if percent > GENERATOR_CPU_PERCENT:
+        level, sentence = "void", f"{sentence} (limit {GENERATOR_CPU_PERCENT:.0f} %): it may have been the limit"
+    return Check(id="generator-cpu", level=level, sentence=sentence, measured=percent, limit=GENERATOR_CPU_PERCENT)
+
+
+def _samples(samples: int, *, listened: bool) -> Check:
+    noun = "deliveries" if listened else "sends"
+    level: Level = "void" if samples < FEWEST_SAMPLES else "ok"
+    sentence = f"{samples} {noun} measured" + (f"; fewer than {FEWEST_SAMPLES} say nothing" if level == "void" else "")
+    return Check(id="few-samples", level=level, sentence=sentence, measured=samples, limit=FEWEST_SAMPLES)
+
+
+def _steady(settled: Steadiness, *, planned: str) -> Check:
+    if settled.steady is None:
+        sentence = f"shorter than {SHORTEST_WINDOW_S} s: whether latency had settled cannot be said"
+        return Check(id="unsteady", level="note", sentence=sentence)
+    moved = f"the median went from {settled.first_ms:.3g} ms in the first third to {settled.last_ms:.3g} ms in the last"
+    ratio = round(settled.last_ms / settled.first_ms, 3) if settled.first_ms > 0 else None
+    if settled.steady:
+        return Check(id="unsteady", level="ok", sentence=f"latency was steady: {moved}", measured=ratio)
+    if planned:
+        return Check(id="unsteady", level="note", sentence=f"{moved}, as planned (`{planned}`)", measured=ratio)
+    advice = (
+        "the load is more than this broker sustains, no percentile holds"
+        if settled.last_ms > settled.first_ms
+        else "lengthen the warm-up"
+    )
+    return Check(id="unsteady", level="void", sentence=f"latency never settled: {moved}; {advice}", measured=ratio)
+
+
+def _rising(facts: Facts) -> Check:
+    seconds = per_second(facts, "response", phase=MEASURE)
+    middle = facts.measure_seconds[len(facts.measure_seconds) // 2] if len(facts.measure_seconds) else 0
+    halves = [
+        Distribution.merged(found for second, found in seconds.items() if (second >= middle) is late).quantile_ns(
+            0.99, of_arrived=True
+        )
+        for late in (False, True)
+    ]
+    if halves[0] is None or halves[1] is None:
+        return Check(id="tail-rising", level="note", sentence="too few samples to compare both halves")
+    first_ms, second_ms = (value / MILLISECOND_NS for value in halves if value is not None)
+    sentence = f"p99 was {first_ms:.3g} ms in the first half and {second_ms:.3g} ms in the second"
+    rising = second_ms > RISING_RATIO * first_ms and second_ms - first_ms > RISING_MS
+    return Check(id="tail-rising", level="warning" if rising else "ok", sentence=sentence, measured=round(second_ms, 4))
+
+
+def _clock(error_us: float | None, latencies: Latencies) -> Check:
+    if error_us is None:
+        return Check(id="clock", level="warning", sentence="the workers' clocks were never compared")
+    p50_us = (latencies.response.p50 or 0.0) * 1000
+    sentence = "all workers read one clock" if error_us == 0 else f"clocks agree within {error_us:.3g} µs"
+    level: Level = "ok"
+    if error_us and p50_us and error_us > p50_us:
+        level, sentence = (
+            "void",
+            f"clocks may be {error_us:.3g} µs apart, more than the median latency of {p50_us:.3g} µs",
+        )
+    elif error_us and p50_us < 3 * error_us:
+        level, sentence = "warning", f"{sentence}, not much less than the median latency of {p50_us:.3g} µs"
+    return Check(id="clock", level=level, sentence=sentence, measured=error_us)
+
+
+def _steal(steal: float | None) -> Check:
+    if steal is None:
+        return Check(id="steal", level="note", sentence="CPU steal was not sampled")
+    sentence = f"the hypervisor took away up to {steal:.1f} % of the CPU"
+    if steal <= STEAL_PERCENT:
+        return Check(id="steal", level="ok", sentence=sentence, measured=steal, limit=STEAL_PERCENT)
+    sentence += f" (limit {STEAL_PERCENT:.0f} %): neighbours disturb this machine"
+    return Check(id="steal", level="warning", sentence=sentence, measured=steal, limit=STEAL_PERCENT)
+
+
+def _medians_ms(facts: Facts) -> list[float]:
+    seconds = per_second(facts, "response", phase=MEASURE) or per_second(facts, "publish", phase=MEASURE)
+    medians = (found.quantile_ns(0.5, of_arrived=True) for _, found in sorted(seconds.items()))
+    return [value / MILLISECOND_NS for value in medians if value is not None]
+
+
+def _thread_percent(service: Service) -> float:
+    return service.busiest_thread_mean_percent

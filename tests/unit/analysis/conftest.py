@@ -1,0 +1,235 @@
+"""Runs made up for tests: measures with known answers, written as the pipeline would write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from battlebrokers import tables
+from battlebrokers.clock import SECOND_NS
+from battlebrokers.tables.base import Table
+from battlebrokers.tables.manifest import (
+    BattleFacts,
+    ContenderFacts,
+    Manifest,
+    Phase,
+    ScenarioFacts,
+    ServiceFacts,
+    WorkerFacts,
+)
+from battlebrokers.tables.measures import BUCKET_LOST, BUCKET_TINY, bucket_of
+from battlebrokers.tables.run_folder import RunFolder
+
+START_NS = 1_790_000_000 * SECOND_NS
+LEDGER_ZERO = dict.fromkeys(
+    (
+        "expected delivered lost indeterminate recovered duplicates duplicates_flagged unexpected late reordered retained"
+        " payload_bytes"
+    ).split(),
+    0,
+)
+PUBLISHING_ZERO = dict.fromkeys(
+    (
+        "planned sent acked refused unacked unsent held_window held_socket held_offline retries unstamped payload_bytes"
+        " structure_bytes url_bytes wire_bytes"
+    ).split(),
+    0,
+)
+
+
+@dataclass
+class MadeUpRun:
+    """A run folder in the making: add rows, then `write()`."""
+
+    path: Path
+    run: str = "abcde"
+    contender: str = "mosquitto"
+    version: str = "2.1.2"
+    scenario: str = "smart-city"
+    expect: list[str] = field(default_factory=list)
+    state: str = "finished"
+    state_detail: str = ""
+    seed: int = 7
+    plan_sha256: str = "p" * 64
+    warm_up_s: int = 5
+    measure_s: int = 30
+    cool_down_s: int = 2
+    drain_s: int = 3
+    counters: dict[str, int] = field(default_factory=dict)
+    battle: BattleFacts | None = None
+    resolved: dict[str, Any] = field(default_factory=dict)
+    host: dict[str, Any] = field(default_factory=lambda: {"hostname": "lab-1", "cpus": 4, "cpu_model": "Example CPU"})
+    workers: int = 1
+    started_ns: int = START_NS
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    arrow: dict[str, list[pa.Table]] = field(default_factory=dict)
+    defects: list[dict[str, str]] = field(default_factory=list)
+
+    def phases(self) -> list[Phase]:
+        at, found = self.started_ns, []
+        for name, seconds in (
+            ("connect", 1),
+            ("warm_up", self.warm_up_s),
+            ("measure", self.measure_s),
+            ("cool_down", self.cool_down_s),
+            ("drain", self.drain_s),
+        ):
+            if seconds:
+                found.append(Phase(name, at, at + seconds * SECOND_NS))
+                at += seconds * SECOND_NS
+        return found
+
+    def add(self, table: Table, **row: Any) -> None:
+        self.rows.setdefault(table.name, []).append(row)
+
+    def latency(
+        self, kind: str, values_ms: Any, *, second: int | Any = 5, phase: str = "measure", fleet: str = "air", client_fleet: str = "app", qos: int = 1
+    ) -> None:
+        """Latencies in ms (infinite = never arrived); `second` is one number or one per value."""
+        values_ns = np.atleast_1d(np.asarray(values_ms, dtype=float)) * 1e6
+        seconds = np.broadcast_to(np.asarray(second), values_ns.shape)
+        buckets = np.array([BUCKET_LOST if math.isinf(v) else bucket_of(v) for v in values_ns])
+        for s, b in sorted(set(zip(seconds.tolist(), buckets.tolist(), strict=True))):
+            inside = values_ns[(seconds == s) & (buckets == b)]
+            lost = b == BUCKET_LOST
+            self.add(
+                tables.LATENCIES,
+                kind=kind,
+                phase=phase,
+                second=s,
+                fleet=fleet,
+                client_fleet=client_fleet if kind in ("response", "service") else "",
+                qos=qos,
+                bucket=b,
+                n=len(inside),
+                sum_ns=0.0 if lost else float(inside.sum()),
+                min_ns=None if lost else int(inside.min()),
+                max_ns=None if lost else int(inside.max()),
+            )
+
+    def ledger(self, **values: Any) -> None:
+        base = {
+            "phase": "measure", "fleet": "air", "device": 0, "client_fleet": "app", "share": None, "client": 0,
+            "topic": "t", "qos": 1, **LEDGER_ZERO, "promise_kept": True,
+        }  # fmt: skip
+        self.add(tables.LEDGER, **(base | values))
+
+    def publishing(self, **values: Any) -> None:
+        base = {
+            "phase": "measure", "fleet": "air", "qos": 1, **PUBLISHING_ZERO,
+            "first_sent_ns": None, "last_sent_ns": None, "last_received_ns": None,
+        }  # fmt: skip
+        self.add(tables.PUBLISHING, **(base | values))
+
+    def service(self, service: str, role: str, thread: float, *, phase: str = "measure", **values: Any) -> None:
+        base = {
+            "service": service, "role": role, "phase": phase, "samples": self.measure_s, "cpu_mean_percent": thread, "cpu_max_percent": thread,
+            "busiest_thread_mean_percent": thread, "busiest_thread_max_percent": thread, "rss_max_bytes": 50 << 20,
+            "read_bytes": 0, "written_bytes": 0, "received_bytes": 0, "sent_bytes": 0, "open_files_max": 10,
+            "steal_max_percent": 0.0 if role == "host" else None,
+        }  # fmt: skip
+        self.add(tables.SERVICES, **(base | values))
+
+    def action(self, kind: str, *, role: str = "device", fleet: str = "air", outcome: str = "ok", n: int = 10, ms: float = 2.0) -> None:
+        self.add(
+            tables.ACTIONS,
+            role=role, fleet=fleet, kind=kind, outcome=outcome, n=n, first_ns=self.started_ns, last_ns=self.started_ns + SECOND_NS,
+            mean_ns=ms * 1e6, p50_ns=ms * 1e6, p99_ns=2 * ms * 1e6, max_ns=int(3 * ms * 1e6),
+        )  # fmt: skip
+
+    def healthy(self, n: int = 3000, ms: float = 2.0) -> MadeUpRun:
+        """Everything a trustworthy run has: n messages of `ms` spread over the measure phase, nothing lost."""
+        seconds = self.warm_up_s + np.arange(n) % max(1, self.measure_s)
+        jitter = 1 + 0.1 * np.sin(np.arange(n))
+        for kind, values in (("response", ms * jitter), ("service", 0.95 * ms * jitter), ("lag", np.full(n, 0.05))):
+            self.latency(kind, values, second=seconds)
+        self.latency("publish", 0.5 * ms * jitter, second=seconds)
+        self.latency("last", 1.1 * ms * jitter, second=seconds)
+        self.ledger(expected=n, delivered=n, payload_bytes=100 * n)
+        start = self.started_ns + (1 + self.warm_up_s) * SECOND_NS
+        self.publishing(
+            planned=n, sent=n, acked=n, payload_bytes=100 * n, structure_bytes=100 * n, url_bytes=20 * n, wire_bytes=130 * n,
+            first_sent_ns=start, last_sent_ns=start + self.measure_s * SECOND_NS, last_received_ns=start + self.measure_s * SECOND_NS + 10**7,
+        )  # fmt: skip
+        per_second = n // max(1, self.measure_s)
+        for second in range(self.warm_up_s, self.warm_up_s + self.measure_s):
+            common = {"second": second, "phase": "measure", "unsent": 0, "held": 0}
+            self.add(tables.TIMELINE, side="publish", fleet="air", messages=per_second, payload_bytes=100 * per_second, wire_bytes=130 * per_second, planned=per_second, in_flight=0, **common)
+            self.add(tables.TIMELINE, side="deliver", fleet="app", messages=per_second, payload_bytes=100 * per_second, wire_bytes=130 * per_second, planned=0, in_flight=2, **common)
+        self.service("broker", "contender", 40.0)
+        self.service("worker-1", "generator", 30.0)
+        self.service("host", "host", 50.0)
+        self.action("connect")
+        self.action("subscribe", role="client", fleet="app", n=2, ms=1.0)
+        for role, count in (("device", 10), ("client", 2)):
+            for node in range(count):
+                self.add(tables.NODES, role=role, node=node, name=f"{role}-{node}", fleet="air" if role == "device" else "app", protocol="mqtt 3.1.1 tcp", worker="w1")
+        return self
+
+    def manifest(self) -> Manifest:
+        return Manifest(
+            run=self.run,
+            state=self.state,  # type: ignore[arg-type]
+            state_detail=self.state_detail,
+            started_ns=self.started_ns,
+            finished_ns=self.phases()[-1].end_ns if self.phases() else None,
+            scenario=ScenarioFacts(
+                name=self.scenario, about="Made up.", source="made-up.yaml", text=f"name: {self.scenario}\n", resolved=self.resolved, expect=self.expect
+            ),
+            seed=self.seed,
+            plan_sha256=self.plan_sha256,
+            contender=ContenderFacts(
+                name=self.contender,
+                version=self.version,
+                profile="stock",
+                endpoints={"tcp": "mqtt://127.0.0.1:1883"},
+                config_sha256="c" * 64,
+                config_text="listener 1883\n",
+                services=[ServiceFacts("broker", [1])],
+            ),
+            host=self.host,
+            versions={"battlebrokers": "0.1.0", "python": "3.11"},
+            phases=self.phases(),
+            workers=[WorkerFacts(f"w{i}", "lab", "boot", 1, 1, self.counters if i == 0 else {}) for i in range(self.workers)],
+            battle=self.battle,
+        )
+
+    def write(self) -> RunFolder:
+        self.path.mkdir(parents=True, exist_ok=True)
+        folder = RunFolder(self.path)
+        folder.write_manifest(self.manifest())
+        for table in tables.ALL_TABLES:
+            pieces = self.arrow.get(table.name, [])
+            if table.name in self.rows:
+                pieces = [*pieces, pa.Table.from_pylist(self.rows[table.name], schema=table.arrow_schema())]
+            if pieces or table.layer == "measures":
+                target = folder.table(table)
+                target.mkdir(parents=True, exist_ok=True)
+                whole = pa.concat_tables([table.arrow_schema().empty_table(), *pieces])
+                pq.write_table(whole, target / "part-00000.parquet")
+        if self.defects:
+            import json
+
+            (self.path / "measures" / "defects.json").write_text(json.dumps(self.defects))
+        return folder
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., MadeUpRun]:
+    """A function that begins a made-up run in its own folder; keyword arguments as in MadeUpRun."""
+    runs = tmp_path / "runs"
+
+    def make(**values: Any) -> MadeUpRun:
+        run = values.setdefault("run", f"run{len(list(runs.glob('*'))) if runs.exists() else 0}a")
+        scenario, contender = values.get("scenario", "smart-city"), values.get("contender", "mosquitto")
+        return MadeUpRun(path=runs / f"20261115T120000-{scenario}-{contender}-{run}", **values)
+
+    return make
