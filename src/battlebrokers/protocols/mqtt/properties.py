@@ -5,10 +5,10 @@ Carried by packets; `property_codec` reads and writes them. Nothing here touches
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Properties:
     """All properties of MQTT 5; which packet may carry which is checked when they are written or read."""
 
@@ -39,6 +39,11 @@ class Properties:
     wildcard_subscription_available: bool | None = None
     subscription_identifiers_available: bool | None = None
     shared_subscription_available: bool | None = None
+
+    def __repr__(self) -> str:
+        # Twenty-seven absent fields would hide the one that matters.
+        named = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return f"Properties({', '.join(f'{name}={value!r}' for name, value in named if value not in (None, ()))})"
 
 
 EMPTY = Properties()
