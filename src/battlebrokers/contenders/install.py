@@ -1,0 +1,98 @@
+"""Installs contenders: Node modules into the user's cache, system packages when we are root; else says what to type.
+
+Called by `bb brokers install`. Never starts a broker; services a package starts by itself are kept from starting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from battlebrokers.contenders.availability import Available, availability, install_hint, modules_folder
+from battlebrokers.contenders.spec import Contender
+from battlebrokers.errors import EnvironmentNotReady
+
+_POLICY = Path("/usr/sbin/policy-rc.d")
+
+
+def install(contender: Contender) -> Available:
+    """Install a contender if it is not here yet; raises EnvironmentNotReady with what to type when we cannot."""
+    here = availability(contender)
+    if isinstance(here, Available):
+        return here
+    if "npm" in contender.install:
+        _npm(contender, contender.install["npm"])
+    elif "pip" in contender.install:
+        _run([sys.executable, "-m", "pip", "install", *contender.install["pip"]], contender)
+    elif "apt" in contender.install and shutil.which("apt-get") and os.geteuid() == 0:
+        _apt(contender, contender.install["apt"])
+    else:
+        raise EnvironmentNotReady(
+            f"{contender.name} must be installed by you: {here.what} is missing",
+            hint=install_hint(contender) or "See its website.",
+        )
+    here = availability(contender)
+    if isinstance(here, Available):
+        return here
+    raise EnvironmentNotReady(f"{contender.name} is still missing {here.what}", hint=here.hint)
+
+
+def _npm(contender: Contender, packages: Sequence[str]) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise EnvironmentNotReady(
+            f"{contender.name} needs npm", hint="Install Node.js 20 or newer with npm, then try again."
+        )
+    folder = modules_folder(contender.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--omit=dev"]
+    _run([npm, "install", "--prefix", str(folder), *quiet, *packages], contender)
+
+
+def _apt(contender: Contender, packages: Sequence[str]) -> None:
+    with _services_kept_from_starting():
+        _run(
+            [
+                "apt-get",
+                "-o",
+                "DPkg::Lock::Timeout=300",
+                "install",
+                "-y",
+                "--no-install-recommends",
+                *packages,
+            ],
+            contender,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        )
+
+
+@contextlib.contextmanager
+def _services_kept_from_starting() -> Iterator[None]:
+    """Debian asks policy-rc.d whether a new package may start its service: say no, unless somebody else answers."""
+    ours = not _POLICY.exists()
+    if ours:
+        _POLICY.write_text("#!/bin/sh\nexit 101\n")
+        _POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        if ours:
+            _POLICY.unlink(missing_ok=True)
+
+
+def _run(command: Sequence[str], contender: Contender, env: dict[str, str] | None = None) -> None:
+    """Run an installer with its talk on our stderr, so that our stdout stays clean."""
+    try:
+        status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=env, check=False).returncode
+    except OSError as error:
+        raise EnvironmentNotReady(f"{command[0]} cannot be run: {error.strerror}") from error
+    if status != 0:
+        raise EnvironmentNotReady(
+            f"installing {contender.name} failed: {command[0]} ended with status {status}",
+            hint=f"Try it yourself: {' '.join(command)}",
+        )

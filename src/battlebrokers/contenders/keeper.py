@@ -1,0 +1,189 @@
+"""The keeper: a tiny process that starts one broker, outlives nobody, and leaves nothing behind.
+
+Run as a script by `process` with the standard library only. It ends the broker and everything the broker started
+when it is told to, when its standard input closes, or when the process that started it is gone, killed or not.
+
+Why not PR_SET_PDEATHSIG alone: that signal follows the *thread* that started the child (ours may be a short-lived one),
+reaches no grandchild and no daemon (RabbitMQ's epmd), and cannot be graceful. The keeper is the broker's parent and the
+sub-reaper of all its orphans; only against its own sudden death it ties the broker to itself with PR_SET_PDEATHSIG.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+PARENT_CHECK_S = 1.0
+LEFTOVERS_S = 2.0
+OPEN_FILES_WANTED = 200_000
+"""Enough for any load here; some brokers size their tables by this limit, so it is not raised without end."""
+
+ON_LINUX = sys.platform.startswith("linux")
+
+
+def _prctl(option: int, value: int) -> None:
+    if ON_LINUX:
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _tie_to(keeper: int) -> None:
+    """In the child, before the broker's program: die with the keeper, and may open as many files as allowed."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:
+        os._exit(1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _children() -> list[int]:
+    """Our direct children, adopted orphans included; those we have not reaped cannot be anybody else."""
+    found = []
+    for entry in Path("/proc").iterdir() if ON_LINUX else []:
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                after_name = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if int(after_name[1]) == os.getpid():
+                    found.append(int(entry.name))
+    return found
+
+
+def _say(**facts: Any) -> None:
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(facts).encode() + b"\n")
+
+
+class Keeper:
+    """One broker process, from its start until nothing of it is left."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.main = 0
+        self.gone = False
+        self.give_up_at: float | None = None
+
+    def start(self) -> None:
+        """Start the broker in a session of its own, so that the terminal's Ctrl-C does not reach it."""
+        keeper = os.getpid()
+        with open(self.order["output"], "ab") as output:  # noqa: PTH123 - a plain descriptor is all it takes
+            broker = subprocess.Popen(
+                self.order["command"],
+                cwd=self.order["cwd"],
+                env=self.order["env"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=lambda: _tie_to(keeper),  # safe: this process has one thread
+            )
+        self.main = broker.pid
+        broker.returncode = 0  # reaped by us, not by subprocess
+        _say(pid=self.main)
+
+    def reap(self) -> None:
+        """Collect who has ended, and tell when it is the broker itself."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.gone = True
+                return
+            if pid == 0:
+                return
+            if pid == self.main:
+                self.gone = True
+                _say(exit=os.waitstatus_to_exitcode(status))
+
+    def ask_to_stop(self) -> None:
+        """Send the broker's own stop signal, once; a frozen broker is thawed so that it can hear it."""
+        if self.give_up_at is None:
+            self.give_up_at = time.monotonic() + self.order["stop_within_s"]
+            for number in (self.order["stop_signal"], signal.SIGCONT):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.main, number)
+
+    def clear(self, *, at_once: bool) -> None:
+        """End whoever is left: SIGTERM first, SIGKILL after a moment, until nobody is."""
+        if not ON_LINUX:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.main, signal.SIGKILL)
+        asked: set[int] = set()
+        kill_at = time.monotonic() + (0.0 if at_once else LEFTOVERS_S)
+        end_at = kill_at + 5 * LEFTOVERS_S
+        while (left := _children()) and time.monotonic() < end_at:
+            killing = time.monotonic() >= kill_at
+            for pid in left:
+                if killing or pid not in asked:
+                    asked.add(pid)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL if killing else signal.SIGTERM)
+            time.sleep(0.005)
+            self.reap()
+
+    def keep(self) -> None:
+        """Wait for the broker's end or for a reason to end it."""
+        wake, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        stopping = False
+
+        def stop(_number: int, _frame: object) -> None:
+            nonlocal stopping
+            stopping = True
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, stop)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        self.start()
+        watched = [0, wake]
+        while True:
+            self.reap()
+            if self.gone:
+                self.clear(at_once=False)
+                return
+            timeout_s = PARENT_CHECK_S
+            if stopping or os.getppid() != self.order["parent"]:
+                self.ask_to_stop()
+            if self.give_up_at is not None:
+                left_s = self.give_up_at - time.monotonic()
+                if left_s <= 0:
+                    self.clear(at_once=True)
+                    continue
+                timeout_s = min(timeout_s, left_s)
+            ready, _, _ = select.select(watched, [], [], timeout_s)
+            if wake in ready:
+                os.read(wake, 4096)
+            if 0 in ready:
+                said = os.read(0, 4096)
+                if b"kill" in said:
+                    self.give_up_at = 0.0
+                stopping = True
+                if not said:
+                    watched.remove(0)
+
+
+def main() -> None:
+    """Keep the broker described in the first argument (JSON)."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    keeper = Keeper(json.loads(sys.argv[1]))
+    try:
+        keeper.keep()
+    except OSError as error:
+        _say(error=f"{error.strerror or error}: {error.filename or keeper.order['command'][0]}")
+
+
+if __name__ == "__main__":
+    main()

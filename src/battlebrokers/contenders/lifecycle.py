@@ -1,0 +1,151 @@
+"""Starts a contender and waits until it truly answers; a broker given by URL is only looked at.
+
+Called by `run`. Blocks; from asyncio use `asyncio.to_thread`. Whatever goes wrong, no process and no port is left.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from battlebrokers.contenders.availability import Missing, availability
+from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
+from battlebrokers.contenders.configuration import Configuration, TlsServerFiles, put_together
+from battlebrokers.contenders.handshake import accepts, greet, must_accept
+from battlebrokers.contenders.place import Place
+from battlebrokers.contenders.process import KeptProcess
+from battlebrokers.contenders.running import REACH_TIMEOUT_S, RunningContender
+from battlebrokers.contenders.spec import Contender, Profile
+from battlebrokers.errors import ContenderError, EnvironmentNotReady
+
+__all__ = ["RunningContender", "TlsServerFiles", "start_contender"]
+
+PORT_ATTEMPTS = 3
+LAST_LINES = 15
+POLL_S = 0.02
+
+_PORT_TAKEN = re.compile(r"address already in use|address in use|eaddrinuse", re.IGNORECASE)
+
+
+def start_contender(
+    name_or_url: str,
+    profile: Profile,
+    folder: Path,
+    host: str = "127.0.0.1",
+    tls: TlsServerFiles | None = None,
+) -> RunningContender:
+    """Start a contender in a folder, or look at one by URL; returns when it answers, else raises its last words."""
+    if is_url(name_or_url):
+        return _look_at(parse_broker_url(name_or_url))
+    contender = Contender.find(name_or_url)
+    here = availability(contender)
+    if isinstance(here, Missing):
+        raise EnvironmentNotReady(f"{contender.name} cannot run here: {here.what} is missing", hint=here.hint)
+    templates = put_together(contender, profile, tls)
+    known = {**here.found, **(tls.values() if tls is not None else {}), "host": host}
+    attempts_left = PORT_ATTEMPTS
+    while True:
+        attempts_left -= 1
+        place = Place(folder, host, templates.ports, contender.logs)
+        configuration = templates.filled({**known, **place.values()})
+        try:
+            process = _start(contender, configuration, place)
+        except _NotReadyError as failure:
+            if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(100)])):
+                continue
+            raise _failure(contender, place, str(failure)) from None
+        return RunningContender(
+            name=contender.name,
+            version=here.version,
+            profile=profile,
+            endpoints=dict(configuration.endpoints),
+            config_sha256=configuration.sha256,
+            config_text=configuration.text,
+            capabilities=contender.capabilities.of(here.version),
+            service_names=contender.services,
+            process=process,
+            place=place,
+        )
+
+
+class _NotReadyError(Exception):
+    """Why it is not up."""
+
+
+def _look_at(url: BrokerUrl) -> RunningContender:
+    must_accept(url.host, url.port, url.url, REACH_TIMEOUT_S)
+    return RunningContender(
+        name=url.place,
+        version="unknown",
+        profile="external",
+        endpoints={url.transport: url.url},
+        credentials=(url.username, url.password),
+    )
+
+
+def _start(contender: Contender, configuration: Configuration, place: Place) -> KeptProcess:
+    """A process that answers; when it does not, or we are interrupted, all of it is gone again."""
+    try:
+        process = place.start(configuration, contender.stop)
+        try:
+            urls = [parse_broker_url(url) for url in configuration.endpoints.values()]
+            _wait_until_ready(process, contender, urls, place.ports.numbers[contender.ready.port])
+        except BaseException:
+            process.kill()
+            raise
+    except BaseException:
+        place.close()
+        raise
+    return process
+
+
+def _wait_until_ready(process: KeptProcess, contender: Contender, urls: Sequence[BrokerUrl], port: int) -> None:
+    """Wait until our own process listens on every endpoint and answers an MQTT CONNECT."""
+    until = time.monotonic() + contender.ready.within_s
+    why = "it does not listen on all its ports"
+    while time.monotonic() < until:
+        status = process.poll()
+        if status is not None:
+            raise _NotReadyError(f"it ended with {_told(status)}")
+        if all(accepts(url.host, url.port, 1.0) for url in urls):
+            if not _owns(process, port):
+                raise _NotReadyError(f"port {port} is another process's (address already in use)")
+            why = greet(urls[0].host, port, 5.0)
+            if not why and process.poll() is None:
+                return
+        time.sleep(POLL_S)
+    raise _NotReadyError(f"not ready after {contender.ready.within_s:g} s: {why}")
+
+
+def _owns(process: KeptProcess, port: int) -> bool:
+    """Whether one of its processes listens on the port; true when the system does not let us see."""
+    for pid in process.pids():
+        try:
+            connections = psutil.Process(pid).net_connections(kind="tcp")
+        except psutil.AccessDenied:
+            return True
+        except psutil.NoSuchProcess:
+            continue
+        if any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections):
+            return True
+    return False
+
+
+def _told(status: int) -> str:
+    return f"status {status}" if status >= 0 else f"signal {-status}"
+
+
+def _failure(contender: Contender, place: Place, why: str) -> ContenderError:
+    lines = place.last_lines(LAST_LINES)
+    told = "\n".join(f"    {line}" for line in lines) or "    (it printed nothing)"
+    hint = next((each.hint for each in contender.hints if any(re.search(each.match, line) for line in lines)), "")
+    if not hint and _PORT_TAKEN.search("\n".join([why, *lines])):
+        hint = "Something else listens on its ports; end that, or try again."
+    return ContenderError(
+        f"{contender.name} did not start: {why}\n  its last lines:\n{told}",
+        hint=hint or f"Its configuration and logs are in {place.folder}.",
+    )

@@ -1,0 +1,38 @@
+"""Free ports that stay ours: bound and held while the broker uses them, so that nobody else is given them.
+
+On Linux a port may be bound twice with SO_REUSEADDR as long as only one socket listens: we hold, the broker listens.
+A held port is never handed out as somebody's outgoing port, and a restarted broker finds it free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+from collections.abc import Sequence
+
+
+class HeldPorts:
+    """Named free ports on one address, held until `release`."""
+
+    def __init__(self, names: Sequence[str], host: str) -> None:
+        self.numbers: dict[str, int] = {}
+        self._sockets: list[socket.socket] = []
+        try:
+            for name in names:
+                held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+                self._sockets.append(held)
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                held.bind((host, 0))
+                self.numbers[name] = held.getsockname()[1]
+        except OSError:
+            self.release()
+            raise
+        if not sys.platform.startswith("linux"):
+            self.release()  # elsewhere the second bind would fail: a short race is left, and starting again cures it
+
+    def release(self) -> None:
+        """Give them back; may be called twice."""
+        while self._sockets:
+            with contextlib.suppress(OSError):
+                self._sockets.pop().close()

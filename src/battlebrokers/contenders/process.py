@@ -1,0 +1,148 @@
+"""Our end of a kept process: start it through its keeper, ask about it, end it and all its descendants.
+
+Used by `lifecycle`. May be used from any thread; the process does not depend on the thread that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from battlebrokers.errors import ContenderError
+
+_KEEPER = Path(__file__).with_name("keeper.py")
+_KEEPER_MARGIN_S = 15.0
+"""How long the keeper may take on top of the broker's own grace before we stop believing in it."""
+
+
+class KeptProcess:
+    """One broker process with everything it starts; ends with us even if we are killed."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        output: Path,
+        stop_signal: int,
+        stop_within_s: float,
+    ) -> None:
+        order = {
+            "command": list(command),
+            "env": dict(env),
+            "cwd": str(cwd),
+            "output": str(output),
+            "stop_signal": stop_signal,
+            "stop_within_s": stop_within_s,
+            "parent": os.getpid(),
+        }
+        self.pid = 0
+        self.exit_status: int | None = None
+        self._stop_within_s = stop_within_s
+        self._lock = threading.Lock()
+        self._unread = b""
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_KEEPER), json.dumps(order)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+        )
+        error = self._wait_for_pid()
+        if error:
+            self.stop()
+            raise ContenderError(f"{command[0]} cannot be started: {error}")
+
+    def poll(self) -> int | None:
+        """The broker's exit status once it has ended (negative: by that signal), else None."""
+        with self._lock:
+            if self.exit_status is None:
+                keeper_gone = self._keeper.poll() is not None
+                self._listen(0.0)
+                if self.exit_status is None and keeper_gone:
+                    self.exit_status = -9  # tied to its keeper, it went the same way
+        return self.exit_status
+
+    def stop(self) -> None:
+        """End it gracefully, then firmly; returns when it and all its descendants are gone. May be called twice."""
+        self._end(b"stop\n")
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL); returns when it and all its descendants are gone."""
+        self._end(b"kill\n")
+
+    def pids(self) -> list[int]:
+        """The broker's process and all its descendants, daemons included."""
+        found: list[int] = []
+        ahead = _children_of(self._keeper.pid) if self._keeper.poll() is None else []
+        while ahead:
+            pid = ahead.pop(0)
+            found.append(pid)
+            ahead += _children_of(pid)
+        return found
+
+    def _wait_for_pid(self) -> str:
+        until = time.monotonic() + _KEEPER_MARGIN_S
+        while not self.pid and time.monotonic() < until:
+            if error := self._listen(1.0):
+                return error
+            if not self.pid and self._keeper.poll() is not None:
+                return f"its keeper ended with status {self._keeper.returncode}"
+        return "" if self.pid else "its keeper does not answer"
+
+    def _listen(self, timeout_s: float) -> str:
+        """Read what the keeper has said so far; an error it reports is returned."""
+        assert self._keeper.stdout is not None
+        error = ""
+        stream = self._keeper.stdout
+        while not stream.closed and select.select([stream], [], [], timeout_s)[0]:
+            said = os.read(stream.fileno(), 4096)
+            if not said:
+                break
+            *lines, self._unread = (self._unread + said).split(b"\n")
+            for line in lines:
+                facts = json.loads(line)
+                self.pid = facts.get("pid", self.pid)
+                self.exit_status = facts.get("exit", self.exit_status)
+                error = facts.get("error", error)
+            timeout_s = 0.0
+        return error
+
+    def _end(self, order: bytes) -> None:
+        assert self._keeper.stdin is not None
+        assert self._keeper.stdout is not None
+        if not self._keeper.stdin.closed:
+            with contextlib.suppress(OSError):
+                self._keeper.stdin.write(order)
+        try:
+            self._keeper.wait(self._stop_within_s + _KEEPER_MARGIN_S)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()  # takes the broker with it
+            self._keeper.wait()
+        self.poll()
+        with contextlib.suppress(OSError):
+            self._keeper.stdin.close()
+        self._keeper.stdout.close()
+
+
+def _children_of(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    with contextlib.suppress(psutil.Error):
+        return [child.pid for child in psutil.Process(pid).children()]
+    return []

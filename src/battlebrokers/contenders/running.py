@@ -1,0 +1,118 @@
+"""A contender that answers: where it listens, what it is, its processes, its end.
+
+Returned by `lifecycle.start_contender` to `run`. All calls block briefly; from asyncio use `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from battlebrokers.contenders.broker_url import parse_broker_url
+from battlebrokers.contenders.handshake import accepts
+from battlebrokers.contenders.place import Place
+from battlebrokers.contenders.process import KeptProcess
+from battlebrokers.contenders.spec import BrokerCapabilities
+
+REACH_TIMEOUT_S = 5.0
+
+
+@dataclass
+class RunningContender:
+    """A broker under test; leaving its `with` block stops it. An external one has no processes, logs or end of ours."""
+
+    name: str
+    version: str
+    profile: str
+    """`stock`, `tuned` or `external`."""
+    endpoints: dict[str, str]
+    """Transport (`tcp`, `tls`, `ws`, `wss`) → URL, without credentials."""
+    config_sha256: str = ""
+    config_text: str = ""
+    capabilities: BrokerCapabilities | None = None
+    """What this version honours; None when nobody has said."""
+    credentials: tuple[str | None, str | None] = (None, None)
+    """User and password from its URL."""
+    service_names: Mapping[str, list[str]] = field(default_factory=dict, repr=False)
+    process: KeptProcess | None = field(default=None, repr=False)
+    place: Place | None = field(default=None, repr=False)
+
+    @property
+    def services(self) -> list[tuple[str, list[int]]]:
+        """Each service with its process ids right now."""
+        return list(self.service_pids().items())
+
+    def service_pids(self) -> dict[str, list[int]]:
+        """Service → its process ids, looked up anew each time; a service that has ended has none."""
+        if self.process is None:
+            return {}
+        return assign_services(self.service_names, _names_of(self.process.pids()))
+
+    @property
+    def log_paths(self) -> list[Path]:
+        """Its own log files, then what it printed."""
+        return self.place.log_paths() if self.place is not None else []
+
+    @property
+    def exit_status(self) -> int | None:
+        """How its main process ended (negative: by that signal); None while it runs."""
+        return None if self.process is None else self.process.poll()
+
+    def alive(self) -> bool:
+        """Whether its main process runs; always true for an external broker, whom only `reachable` can judge."""
+        return self.exit_status is None
+
+    def reachable(self, timeout_s: float = REACH_TIMEOUT_S) -> bool:
+        """Whether every endpoint accepts a TCP connection now."""
+        urls = [parse_broker_url(url) for url in self.endpoints.values()]
+        return all(accepts(url.host, url.port, timeout_s) for url in urls)
+
+    def last_lines(self, count: int = 15) -> list[str]:
+        """The end of its logs."""
+        return self.place.last_lines(count) if self.place is not None else []
+
+    def stop(self) -> None:
+        """Stop it as it wants to be stopped, firmly if that takes too long; nothing is left. May be called twice."""
+        if self.process is not None:
+            self.process.stop()
+        if self.place is not None:
+            self.place.close()
+
+    def kill(self) -> None:
+        """Kill it at once (SIGKILL); nothing is left."""
+        if self.process is not None:
+            self.process.kill()
+        self.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def assign_services(services: Mapping[str, list[str]], processes: Mapping[int, str]) -> dict[str, list[int]]:
+    """Service → pids, by process name; the service with `*` takes whom no other names."""
+    owner = {name: service for service, names in services.items() for name in names}
+    rest = owner["*"]
+    assigned: dict[str, list[int]] = {service: [] for service in services}
+    for pid, name in processes.items():
+        assigned[owner.get(name, rest)].append(pid)
+    return assigned
+
+
+def _names_of(pids: list[int]) -> dict[int, str]:
+    names = {}
+    for pid in pids:
+        try:
+            names[pid] = psutil.Process(pid).name()
+        except psutil.Error:
+            continue
+    return names
