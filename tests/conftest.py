@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import uuid
@@ -14,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from battlebrokers.contenders.availability import Missing, availability
+from battlebrokers.contenders.reader import find_contender
 from battlebrokers.tables.run_folder import RunFolder
 
-BROKER_PROGRAMS = {"mosquitto": "mosquitto", "rabbitmq": "rabbitmq-server", "nats": "nats-server", "aedes": "node"}
-SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
 # Ended by whoever started them when this process exits, or meant to outlive it by their makers.
 MAY_STAY = ("pyspark-shell", "multiprocessing.resource_tracker", "multiprocessing.forkserver", "epmd")
 
@@ -105,10 +104,9 @@ def require_broker() -> Callable[[str], str]:
     """A function that returns the path of a broker's program, or skips the test with what to install."""
 
     def require(name: str) -> str:
-        program = BROKER_PROGRAMS[name]
-        found = shutil.which(program, path=SEARCH_PATH)
-        if found is None:
-            pytest.skip(f"{name} is not installed here ({program} not found; scripts/install-brokers installs it)")
-        return found
+        state = availability(find_contender(name))
+        if isinstance(state, Missing):
+            pytest.skip(f"{name} cannot run here: {state.what} ({state.hint})")
+        return state.path
 
     return require
