@@ -1,0 +1,194 @@
+"""What an MQTT client must remember across connections: packet ids in use, messages in flight, QoS 2 states.
+
+Owned by a link, driven by its connection. Pure state: no socket, no clock, nothing created before it is needed.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from battlebrokers.protocols.base import Bytes2D
+
+LAST_ID = 65_535
+
+
+class Flight:
+    """The messages of one batch that wait for their acknowledgement; each packet id in flight points here.
+
+    Ids and tokens of a flight run in step, so one number turns an id into its token.
+    """
+
+    __slots__ = ("first_id", "payloads", "qos", "retain", "token_shift", "topic")
+
+    def __init__(
+        self, first_id: int, first_token: int, topic: bytes, qos: int, retain: bool, payloads: Bytes2D | Sequence[bytes]
+    ) -> None:
+        self.first_id = first_id
+        self.token_shift = first_token - first_id
+        self.topic = topic
+        self.qos = qos
+        self.retain = retain
+        self.payloads = payloads
+
+    def payload(self, packet_id: int) -> bytes:
+        """What the message with this id says."""
+        payload = self.payloads[packet_id - self.first_id]
+        return payload.tobytes() if isinstance(payload, np.ndarray) else payload
+
+
+class Session:
+    """Packet ids and delivery states of one client; outlives its connections."""
+
+    __slots__ = ("ignored", "incoming", "next_id", "released", "requests", "unacked")
+
+    def __init__(self) -> None:
+        self.next_id = 1
+        self.unacked: dict[int, Flight] = _NONE_IN_FLIGHT
+        """PUBLISH sent, PUBACK (QoS 1) or PUBREC (QoS 2) awaited; in order of sending."""
+        self.released: dict[int, Flight] = _NONE_IN_FLIGHT
+        """PUBREL sent, PUBCOMP awaited; in order of release."""
+        self.incoming: set[int] | None = None
+        """QoS 2 messages received and handed on, PUBREL awaited."""
+        self.requests: dict[int, Future[tuple[int, ...]]] | None = None
+        """SUBSCRIBE and UNSUBSCRIBE awaiting their answer."""
+        self.ignored = 0
+        """Acknowledgements that named no message of ours."""
+
+    @property
+    def in_flight(self) -> int:
+        """Messages whose completion contract is still open."""
+        return len(self.unacked) + len(self.released)
+
+    def free_ids(self) -> int:
+        """How many packet ids are not in use."""
+        return LAST_ID - len(self.unacked) - len(self.released) - len(self.requests or ())
+
+    def take_ids(self, count: int) -> list[range]:
+        """`count` unused ids, as runs; nearly always one run. The caller has checked `free_ids`."""
+        first = self.next_id
+        ids = range(first, first + count)
+        if first + count <= LAST_ID + 1 and self._unused(ids):
+            self.next_id = first + count if first + count <= LAST_ID else 1
+            return [ids]
+        return self._search_ids(count)
+
+    def launch(self, flight: Flight, ids: range) -> None:
+        """Remember a batch that is being sent under these ids."""
+        if self.unacked is _NONE_IN_FLIGHT:
+            self.unacked = {}
+        self.unacked.update(dict.fromkeys(ids, flight))
+
+    def acknowledge(self, ids: Iterable[int]) -> list[int]:
+        """PUBACK: the tokens that are done."""
+        unacked = self.unacked
+        find = unacked.get
+        tokens = []
+        for packet_id in ids:
+            flight = find(packet_id)
+            if flight is None or flight.qos != 1:
+                self.ignored += 1
+                continue
+            del unacked[packet_id]
+            tokens.append(flight.token_shift + packet_id)
+        return tokens
+
+    def receive(self, ids: Iterable[int]) -> None:
+        """PUBREC: these move from unacknowledged to released; the caller answers each with PUBREL."""
+        unacked = self.unacked
+        if self.released is _NONE_IN_FLIGHT:
+            self.released = {}
+        released = self.released
+        for packet_id in ids:
+            flight = unacked.get(packet_id)
+            if flight is not None and flight.qos == 2:
+                released[packet_id] = flight
+                del unacked[packet_id]
+            elif packet_id not in released:
+                self.ignored += 1
+
+    def complete(self, ids: Iterable[int]) -> list[int]:
+        """PUBCOMP: the tokens that are done."""
+        find = self.released.pop
+        tokens = []
+        for packet_id in ids:
+            flight = find(packet_id, None)
+            if flight is None:
+                self.ignored += 1
+            else:
+                tokens.append(flight.token_shift + packet_id)
+        return tokens
+
+    def refuse(self, packet_id: int, qos: int) -> list[int]:
+        """PUBACK or PUBREC with a failure: the token that is done for, if the id is ours."""
+        flight = self.unacked.get(packet_id)
+        if flight is None or flight.qos != qos:
+            self.ignored += 1
+            return []
+        del self.unacked[packet_id]
+        return [flight.token_shift + packet_id]
+
+    def admit(self, packet_id: int) -> bool:
+        """A QoS 2 message came in: True the first time, False while its id is still held (a repetition)."""
+        if self.incoming is None:
+            self.incoming = set()
+        if packet_id in self.incoming:
+            return False
+        self.incoming.add(packet_id)
+        return True
+
+    def admit_all(self, ids: list[int]) -> bool:
+        """The same for many at once; False, and nothing done, when any of them is a repetition."""
+        fresh = set(ids)
+        if len(fresh) != len(ids) or (self.incoming and not self.incoming.isdisjoint(fresh)):
+            return False
+        if self.incoming is None:
+            self.incoming = fresh
+        else:
+            self.incoming |= fresh
+        return True
+
+    def release(self, ids: Iterable[int]) -> None:
+        """PUBREL: these incoming ids may be used again; the caller answers each with PUBCOMP."""
+        if self.incoming:
+            self.incoming.difference_update(ids)
+
+    def forget(self) -> None:
+        """The broker lost the session: every open message must be published anew, incoming ids mean nothing."""
+        if self.released:
+            # Released messages are older than unacknowledged ones, and the promise for both is still open.
+            self.unacked = {**self.released, **self.unacked}
+            self.released = {}
+        self.incoming = None
+
+    def _unused(self, ids: range) -> bool:
+        return (
+            self.unacked.keys().isdisjoint(ids)
+            and self.released.keys().isdisjoint(ids)
+            and not (self.requests and not self.requests.keys().isdisjoint(ids))
+        )
+
+    def _search_ids(self, count: int) -> list[range]:
+        unacked, released, requests = self.unacked, self.released, self.requests or {}
+        runs: list[range] = []
+        candidate = self.next_id
+        start = 0
+        for _ in range(LAST_ID):
+            free = candidate not in unacked and candidate not in released and candidate not in requests
+            if free:
+                start = start or candidate
+                count -= 1
+            if start and (not free or candidate == LAST_ID or not count):
+                runs.append(range(start, candidate + free))
+                start = 0
+            candidate = candidate % LAST_ID + 1
+            if not count:
+                break
+        self.next_id = candidate
+        return runs
+
+
+_NONE_IN_FLIGHT: dict[int, Flight] = {}
+"""Shared by every session that never sent above QoS 0; replaced before anything is put in."""

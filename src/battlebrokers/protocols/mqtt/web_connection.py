@@ -1,0 +1,103 @@
+"""A connection with WebSocket framing below MQTT: upgrade first, then binary frames both ways.
+
+Created by `transport` for `ws` and `wss`. It unwraps and wraps; everything MQTT is its base class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from battlebrokers.protocols.base import Endpoint
+from battlebrokers.protocols.mqtt.connection import NO_REASON, Connection
+from battlebrokers.protocols.mqtt.keepalive import Wheel
+from battlebrokers.protocols.mqtt.malformed import MalformedPacket
+from battlebrokers.protocols.mqtt.websocket import (
+    Handshake,
+    Unwrapper,
+    WebSocketFault,
+    close_frame,
+    handshake_request,
+    new_key,
+    wrap,
+)
+
+if TYPE_CHECKING:
+    from battlebrokers.protocols.mqtt.link import MqttLink
+
+
+class WebSocketConnection(Connection):
+    """The protocol of one WebSocket connection."""
+
+    __slots__ = ("handshake", "request", "unwrapper", "upgraded")
+
+    def __init__(
+        self,
+        link: MqttLink,
+        wheel: Wheel,
+        welcome: asyncio.Future[None],
+        endpoint: Endpoint,
+        upgraded: asyncio.Future[None],
+    ) -> None:
+        super().__init__(link, wheel, welcome)
+        key = new_key()
+        secure = endpoint.transport == "wss"
+        self.request = handshake_request(endpoint.host, endpoint.port, endpoint.path, key, secure=secure)
+        self.handshake: Handshake | None = Handshake(key)
+        self.upgraded = upgraded
+        """Done when the server has answered the request, whatever it said."""
+        self.unwrapper = Unwrapper()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected: ask for the upgrade."""
+        super().connection_made(transport)
+        self.write = self._write_wrapped
+        self.transport.write(self.request)
+        self.request = b""
+
+    def receive(self, data: bytes, at_ns: int) -> None:
+        """Unwrap, answer pings, and pass the MQTT bytes on."""
+        try:
+            if self.handshake is not None:
+                rest = self.handshake.feed(data)
+                if rest is None:
+                    return
+                self.handshake = None
+                if not self.upgraded.done():
+                    self.upgraded.set_result(None)
+                data = rest
+            content = self.unwrapper.feed(data) if data else b""
+        except WebSocketFault as fault:
+            if self.handshake is None:
+                self.transport.write(close_frame(fault.close_code))
+            raise
+        if content:
+            super().receive(content, at_ns)
+        replies = self.unwrapper.replies()
+        if replies and not self.gone:
+            self.transport.write(replies)
+        if self.unwrapper.closed is not None and not self.gone:
+            self.end(f"the broker closed the WebSocket with code {self.unwrapper.closed}", NO_REASON)
+
+    def fail(self, fault: MalformedPacket) -> None:
+        """A refused upgrade is an answer, not nonsense; everything else is."""
+        if isinstance(fault, WebSocketFault) and fault.status:
+            self.end(f"the WebSocket upgrade was refused: {fault}", NO_REASON)
+        else:
+            super().fail(fault)
+
+    def end(self, detail: str, reason: int) -> None:
+        """Drop the socket; somebody may still wait for the upgrade."""
+        super().end(detail, reason)
+        if not self.upgraded.done():
+            self.upgraded.set_result(None)
+
+    def goodbye(self, last: bytes) -> None:
+        """Write the last MQTT packet and the close frame behind it, and close when both are out."""
+        self.transport.write(wrap(last) + close_frame())
+        self.transport.close()
+
+    def _write_wrapped(self, data: bytes) -> int:
+        wrapped = wrap(data)
+        self.transport.write(wrapped)
+        return len(wrapped)
