@@ -9,18 +9,20 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from battlebrokers.clock import SECOND_NS, Anchor
+from battlebrokers.contenders.broker_url import parse_broker_url
 from battlebrokers.devices.client import Client
 from battlebrokers.devices.crowd import Crowd
 from battlebrokers.devices.device import Device
 from battlebrokers.devices.node import Node
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.pacing.schedule import Schedule
-from battlebrokers.protocols.base import Link, LinkOptions, TlsFiles, Will
-from battlebrokers.protocols.registry import make_link, parse_endpoint
+from battlebrokers.protocols.base import Endpoint, Link, LinkOptions, TlsFiles, Will
+from battlebrokers.protocols.registry import make_link
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.run.messages import Control, Finished, Prepare, Prepared, Progress
 from battlebrokers.scenario.payloads import PayloadSource
@@ -122,8 +124,15 @@ class Engine:
         return Device(plan, self._link(plan.connection), self._stopwatch, schedule, source, self._crowd.rearm)
 
     def _link(self, plan: ConnectionPlan) -> Link:
-        url = self._order.endpoints[plan.transport]
-        return make_link(plan.protocol, parse_endpoint(url), _link_options(plan), self._stopwatch)
+        endpoints = self._order.endpoints
+        # A broker given by URL has one endpoint, and that decides the transport.
+        url = endpoints[plan.transport] if plan.transport in endpoints else next(iter(endpoints.values()))
+        options = _link_options(plan)
+        if plan.username is None and self._order.username is not None:
+            options = replace(options, username=self._order.username, password=self._order.password)
+        place = parse_broker_url(url)
+        endpoint = Endpoint(place.transport, place.host, place.port, place.path)
+        return make_link(plan.protocol, endpoint, options, self._stopwatch)
 
     async def _connect(self, nodes: Iterable[Node]) -> None:
         """Open loop: the n-th connect starts at its planned time, however long the earlier ones take."""

@@ -26,6 +26,9 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True):
     anchor_wall_ns: int
     processes: int = 1
     keep_events: bool = True
+    username: str | None = None
+    """For nodes whose plan names no user (from an external broker's URL)."""
+    password: str | None = None
 
 
 class Probe(msgspec.Struct, tag="probe", frozen=True):

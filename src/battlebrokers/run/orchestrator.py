@@ -7,24 +7,37 @@ writes the manifest. It computes no figure: that is the pipeline's, which it nev
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from battlebrokers.clock import SECOND_NS, Anchor
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
+from battlebrokers.contenders.spec import Profile
 from battlebrokers.errors import BattleError, ContenderError, EnvironmentNotReady
 from battlebrokers.record.resources import ResourceSampler, process_tree
 from battlebrokers.record.segments import write_rows
 from battlebrokers.run.channel import Channel, spawn
 from battlebrokers.run.fitness import refuse_what_cannot_be_honoured
 from battlebrokers.run.host import boot_id, host_facts
-from battlebrokers.run.messages import Failed, Finished, Go, Hello, Prepare, Prepared, Probe, ProbeAnswer, Progress, Stop
+from battlebrokers.run.messages import (
+    Failed,
+    Finished,
+    Go,
+    Hello,
+    Prepare,
+    Prepared,
+    Probe,
+    ProbeAnswer,
+    Progress,
+    Stop,
+)
 from battlebrokers.run.phases import Timetable
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import LoadedScenario
@@ -59,7 +72,7 @@ class RunRequest:
     broker: str
     seed: int
     runs: Path
-    profile: str = "tuned"
+    profile: Profile = "tuned"
     processes: int = 0
     """Engine processes; 0 = as many as the load and the cores suggest."""
     tags: dict[str, str] = field(default_factory=dict)
@@ -101,17 +114,15 @@ class Orchestrator:
         self.folder: RunFolder | None = None
 
     async def run(self) -> RunFolder:
-        """Run it; returns the folder, whose manifest tells how it ended. Raises only when there is nothing to analyse."""
+        """Run it; the folder's manifest tells how it ended. Raises only when there is nothing to analyse."""
         request = self._request
         refuse_what_cannot_be_honoured(request.loaded.scenario, request.broker)
         name = request.loaded.scenario.name
-        self.folder = new_run_folder(request.runs, name, request.broker, self._anchor.wall_ns)
+        self.folder = new_run_folder(request.runs.absolute(), name, request.broker, _moment(self._anchor.wall_ns))
         place = self.folder.path
         self._look()
         try:
-            contender = await asyncio.to_thread(
-                start_contender, request.broker, request.profile, place / "contender"
-            )
+            contender = await asyncio.to_thread(start_contender, request.broker, request.profile, place / "contender")
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
@@ -159,6 +170,8 @@ class Orchestrator:
         self._timetable.connecting(self._anchor.now_ns())
         self._write()
         assert self._manifest is not None
+        assert self._contender is not None
+        username, password = self._contender.credentials
         channel.send(
             Prepare(
                 run=self._manifest.run,
@@ -167,12 +180,14 @@ class Orchestrator:
                 share=0,
                 of=1,
                 endpoints=self._manifest.contender.endpoints,
-                evidence=str(place.resolve()),
+                evidence=str(place),
                 boot_id=boot_id(),
                 anchor_monotonic_ns=self._anchor.monotonic_ns,
                 anchor_wall_ns=self._anchor.wall_ns,
                 processes=processes,
                 keep_events=self._request.keep_events,
+                username=username,
+                password=password,
             )
         )
         prepared = await self._prepared
@@ -238,7 +253,7 @@ class Orchestrator:
                 self._write()
             self._look()
             if not contender.alive():
-                self._end_early("broker-failed", contender.death_notice())
+                self._end_early("broker-failed", _death_notice(contender))
 
     def _look(self) -> None:
         share = 0.0
@@ -263,9 +278,8 @@ class Orchestrator:
 
     def _sampler(self, place: Path, contender: RunningContender, worker_pid: int) -> ResourceSampler:
         sampler = ResourceSampler(place, self._anchor.reader())
-        for service in contender.services():
-            name = service.name
-            sampler.watch(name, "contender", lambda name=name: contender.service_pids().get(name, []))  # type: ignore[misc]
+        for name, _ in contender.services:
+            sampler.watch(name, "contender", partial(_pids_of, contender, name))
         sampler.watch("worker-0", "generator", lambda: process_tree(worker_pid))
         return sampler
 
@@ -302,7 +316,7 @@ class Orchestrator:
                 endpoints=dict(contender.endpoints),
                 config_sha256=contender.config_sha256,
                 config_text=contender.config_text,
-                services=[ServiceFacts(service.name, list(service.pids)) for service in contender.services()],
+                services=[ServiceFacts(name, pids) for name, pids in contender.services],
             ),
             host=host_facts(),
             versions={
@@ -370,6 +384,21 @@ class Orchestrator:
                     (self.folder.logs / log.name).write_bytes(source.read())
 
 
+def _moment(wall_ns: int) -> datetime:
+    return datetime.fromtimestamp(wall_ns / SECOND_NS, UTC)
+
+
+def _pids_of(contender: RunningContender, service: str) -> list[int]:
+    return contender.service_pids().get(service, [])
+
+
+def _death_notice(contender: RunningContender) -> str:
+    status = contender.exit_status
+    how = f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
+    last = contender.last_lines(1)
+    return f"{contender.name} {how} during the run" + (f"; its last words: {last[0]}" if last else "")
+
+
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Give a worker time to complete its evidence, then insist."""
     try:
@@ -384,6 +413,3 @@ def broker_failure(manifest: Manifest) -> ContenderError | None:
     if manifest.state != "broker-failed":
         return None
     return ContenderError(manifest.state_detail, hint="its log is in recorded/logs of the run folder.")
-
-
-RUNS_DEFAULT = Path(os.environ.get("BB_RUNS", "runs"))

@@ -1,0 +1,46 @@
+"""`bb analyze`: rebuild everything after `recorded/` from the evidence of finished, interrupted or killed runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from battlebrokers.catalog.references import resolve_run
+from battlebrokers.cli.conclusion import conclude, exit_code
+from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Quiet, Runs, SparkMaster
+from battlebrokers.cli.progress import RunProgress
+from battlebrokers.pipeline.client import Analyst
+from battlebrokers.report.terminal import print_summary
+
+
+def analyze(
+    reference: Annotated[str, typer.Argument(metavar="RUN", help="A run: its id, its folder, LAST or LAST~1.")],
+    out: Annotated[
+        str | None, typer.Option("--out", help="Write the tables there instead (any Hadoop-style path).")
+    ] = None,
+    runs: Runs = RUNS_DEFAULT,
+    spark_master: SparkMaster = "local[*]",
+    html: Annotated[bool, typer.Option("--html/--no-html", help="Write report.html into the run folder.")] = True,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Analyse a run again from its recorded evidence; also what rescues a run that was killed."""
+    with RunProgress(quiet=quiet or as_json) as progress:
+        progress.begin(f"analyse {reference}")
+        if "://" in reference or out is not None:
+            # Somewhere only Spark can reach: the tables are the result, nobody here can read them for a report.
+            place = reference if "://" in reference else str(resolve_run(reference, runs).path)
+            with Analyst.start(spark_master, idle=False) as analyst:
+                analyst.analyze(place, on_progress=progress.step, out=out)
+            typer.echo(out or place)
+            return 0
+        folder = resolve_run(reference, runs)
+        folder.read_manifest()
+        with Analyst.start(spark_master, idle=False) as analyst:
+            summary = conclude(folder, analyst, progress, html=html)
+    if as_json:
+        typer.echo(summary.to_json())
+    else:
+        print_summary(summary, folder)
+    return exit_code(folder, summary)

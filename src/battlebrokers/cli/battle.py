@@ -1,0 +1,125 @@
+"""`bb battle`: one scenario against several brokers, interleaved and repeated, to a ranking."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from typing import Annotated
+
+import typer
+
+from battlebrokers.analysis.comparison import rank
+from battlebrokers.analysis.model import Summary
+from battlebrokers.cli.conclusion import conclude, exit_code
+from battlebrokers.cli.conduct import conduct
+from battlebrokers.cli.options import (
+    RUNS_DEFAULT,
+    AsJson,
+    Overrides,
+    Processes,
+    Profile,
+    Quiet,
+    Runs,
+    Scale,
+    Seed,
+    SparkMaster,
+    Tags,
+    check_profile,
+    parse_tags,
+)
+from battlebrokers.cli.progress import RunProgress
+from battlebrokers.errors import ExitCode, UsageError
+from battlebrokers.pipeline.client import Analyst
+from battlebrokers.report.battle import print_battle
+from battlebrokers.report.html import write_report
+from battlebrokers.run.fitness import refuse_what_cannot_be_honoured
+from battlebrokers.run.orchestrator import RunRequest
+from battlebrokers.scenario.reader import load_scenario
+from battlebrokers.tables.manifest import BattleFacts
+from battlebrokers.tables.run_folder import RunFolder
+
+
+def battle(
+    scenario: Annotated[str, typer.Argument(help="A shipped scenario's name or a YAML file.")],
+    brokers: Annotated[list[str], typer.Argument(help="Contenders' names or URLs; naming one twice shows the noise.")],
+    repeat: Annotated[
+        int,
+        typer.Option(
+            "--repeat",
+            "-n",
+            min=0,
+            help="Blocks: each runs every broker once; 0 = as the scenario says. From 6 on there is a confidence interval.",
+        ),
+    ] = 0,
+    profile: Profile = "tuned",
+    overrides: Overrides = [],  # noqa: B006
+    scale: Scale = 1.0,
+    seed: Seed = None,
+    runs: Runs = RUNS_DEFAULT,
+    processes: Processes = 0,
+    tags: Tags = [],  # noqa: B006
+    spark_master: SparkMaster = "local[*]",
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with the worst verdict of any run.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Let brokers fight over one scenario and rank them.
+
+    In each block every broker runs once, in an order drawn by lot, so that a machine's moods hit all alike.
+    Exit code 0: the battle was fought and ranked. With --strict the worst verdict of any run decides.
+    """
+    loaded = load_scenario(scenario, overrides, scale)
+    if len(brokers) < 2:
+        raise UsageError("a battle needs at least two brokers", hint="`bb run` measures one; `bb brokers` lists all.")
+    check_profile(profile)
+    for broker in brokers:
+        refuse_what_cannot_be_honoured(loaded.scenario, broker)
+    blocks = repeat or loaded.scenario.repetitions
+    plan_seed = loaded.scenario.seed if seed is None else seed
+    lots = random.Random(plan_seed)
+    battle_id = secrets.token_hex(4)
+    fought: list[tuple[RunFolder, Summary]] = []
+    interrupted = False
+    with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master) as analyst:
+        for block in range(blocks):
+            for order, broker in enumerate(lots.sample(brokers, len(brokers))):
+                progress.begin(f"{loaded.scenario.name} on {broker}, round {block + 1} of {blocks}")
+                request = RunRequest(
+                    loaded, broker, plan_seed, runs, profile, processes, parse_tags(tags),
+                    BattleFacts(battle_id, block, order),
+                )  # fmt: skip
+                folder = conduct(request, progress)
+                summary = conclude(folder, analyst, progress, html=True)
+                analyst.rest()
+                fought.append((folder, summary))
+                progress.say(f"{summary.verdict}  {loaded.scenario.name} on {broker}: {summary.sentence}")
+                if folder.read_manifest().state == "interrupted":
+                    interrupted = True
+                    break
+            if interrupted:
+                break
+        report = runs / f"battle-{battle_id}.html"
+        write_report([folder for folder, _ in fought], report)
+    ranking = rank([summary for _, summary in fought])
+    if as_json:
+        typer.echo(ranking.to_json())
+    else:
+        print_battle(ranking, report)
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    codes = [exit_code(folder, summary) for folder, summary in fought]
+    if strict:
+        return max(codes, key=lambda code: _SEVERITY.index(code))
+    if all(code is ExitCode.BROKER_FAILED for code in codes):
+        return ExitCode.BROKER_FAILED
+    return ExitCode.VOID if all(code is ExitCode.VOID for code in codes) else ExitCode.PASS
+
+
+_SEVERITY = (
+    ExitCode.PASS,
+    ExitCode.EXPECTATION_FAILED,
+    ExitCode.VOID,
+    ExitCode.BROKER_FAILED,
+    ExitCode.BUG,
+    ExitCode.INTERRUPTED,
+)

@@ -1,0 +1,44 @@
+"""Options that several verbs share, declared once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from battlebrokers.errors import UsageError
+
+Runs = Annotated[Path, typer.Option("--runs", help="Where run folders lie.", envvar="BB_RUNS", show_default=True)]
+Overrides = Annotated[
+    list[str], typer.Option("--set", help="Override anything: --set fleets.air.devices=10 --set phases.measure=5s.")
+]
+Scale = Annotated[float, typer.Option("--scale", min=0.0, help="Multiply the numbers of devices and clients.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Another seed than the scenario's; same seed, same plan.")]
+Profile = Annotated[str, typer.Option("--profile", help="The broker's configuration: stock or tuned.")]
+Processes = Annotated[int, typer.Option("--processes", min=0, help="Engine processes; 0 = chosen by the load.")]
+Tags = Annotated[list[str], typer.Option("--tag", help="Remember key=value with the run.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+SparkMaster = Annotated[str, typer.Option("--spark-master", help="Where Spark runs: local[*], spark://host:port, …")]
+
+RUNS_DEFAULT = Path(os.environ.get("BB_RUNS", "runs"))
+
+
+def parse_tags(tags: list[str]) -> dict[str, str]:
+    """`key=value` pairs as a dict."""
+    found = {}
+    for tag in tags:
+        key, equals, value = tag.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--tag {tag!r} is not key=value", hint="for example --tag kernel=6.1")
+        found[key] = value
+    return found
+
+
+def check_profile(profile: str) -> str:
+    """The profile, if there is such a one."""
+    if profile not in ("stock", "tuned"):
+        raise UsageError(f"--profile {profile!r} is unknown", hint="stock (as the vendor ships it) or tuned.")
+    return profile

@@ -1,0 +1,73 @@
+"""`bb run`: one scenario against one broker, to a verdict."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from battlebrokers.cli.conclusion import conclude, exit_code
+from battlebrokers.cli.conduct import conduct
+from battlebrokers.cli.options import (
+    RUNS_DEFAULT,
+    AsJson,
+    Overrides,
+    Processes,
+    Profile,
+    Quiet,
+    Runs,
+    Scale,
+    Seed,
+    SparkMaster,
+    Tags,
+    check_profile,
+    parse_tags,
+)
+from battlebrokers.cli.progress import RunProgress
+from battlebrokers.pipeline.client import Analyst
+from battlebrokers.report.terminal import print_summary
+from battlebrokers.run.orchestrator import RunRequest
+from battlebrokers.scenario.reader import load_scenario
+
+
+def run(
+    scenario: Annotated[str, typer.Argument(help="A shipped scenario's name or a YAML file.")],
+    broker: Annotated[
+        str, typer.Option("--broker", "-b", help="A contender's name (see `bb brokers`) or a URL, mqtt://host:port.")
+    ] = "amqtt",
+    profile: Profile = "tuned",
+    overrides: Overrides = [],  # noqa: B006 - typer reads the default, nobody changes it
+    scale: Scale = 1.0,
+    seed: Seed = None,
+    runs: Runs = RUNS_DEFAULT,
+    processes: Processes = 0,
+    tags: Tags = [],  # noqa: B006
+    spark_master: SparkMaster = "local[*]",
+    html: Annotated[bool, typer.Option("--html/--no-html", help="Write report.html into the run folder.")] = True,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run a scenario against one broker and judge it.
+
+    Exit code: 0 pass, 10 an expectation failed, 6 void (the measurement cannot be trusted), 5 the broker failed.
+    """
+    loaded = load_scenario(scenario, overrides, scale)
+    request = RunRequest(
+        loaded=loaded,
+        broker=broker,
+        seed=loaded.scenario.seed if seed is None else seed,
+        runs=runs,
+        profile=check_profile(profile),
+        processes=processes,
+        tags=parse_tags(tags),
+    )
+    # Spark wakes up at idle priority while the run is going, so that the verdict follows the last message closely.
+    with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master) as analyst:
+        progress.begin(f"{loaded.scenario.name} on {broker}")
+        folder = conduct(request, progress)
+        summary = conclude(folder, analyst, progress, html=html)
+    if as_json:
+        typer.echo(summary.to_json())
+    else:
+        print_summary(summary, folder)
+    return exit_code(folder, summary)

@@ -1,0 +1,146 @@
+"""Brokers that stop, die or vanish; users who press Ctrl-C; processes that are killed. Nothing measured is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from support.runs import bb, run_for_real, start_bb, write_scenario
+
+from battlebrokers.analysis.summary import build_summary
+from battlebrokers.tables import DELIVERIES, PUBLISHES
+from battlebrokers.tables.run_folder import RunFolder
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
+
+STEADY = """
+name: steady
+fleets:
+  sensor: {{devices: 5, topic: "steady/{{device}}", payload: {{random_bytes: 64}}, every: 100/s, qos: {qos}}}
+clients:
+  listener: {{count: 1, subscribe: ["steady/#"], qos: {qos}}}
+phases: {{measure: {measure}, drain: 10s, quiet: 1s}}
+"""
+
+
+def wait_for(condition, seconds: float = 60.0):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("waited in vain")
+
+
+def in_measure(runs: Path) -> RunFolder | None:
+    """The run under `runs` once its measure phase has recorded something."""
+    for path in runs.glob("*/manifest.json") if runs.exists() else []:
+        if list(path.parent.glob(f"{DELIVERIES.folder}/*.parquet")):
+            return RunFolder(path.parent)
+    return None
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_broker_stopped_for_two_seconds_shows_in_p99_at_its_true_size(tmp_path, analyst, mosquitto, qos):
+    scenario = write_scenario(tmp_path, STEADY.format(qos=qos, measure="8s"))
+    broker = psutil.Process(mosquitto.process.pid)
+    stopped = []
+
+    def stop_once(seen) -> None:
+        if seen.phase == "measure" and seen.share > 0.3 and not stopped:
+            broker.suspend()
+            stopped.append(time.monotonic())
+        elif len(stopped) == 1 and time.monotonic() - stopped[0] >= 2.0:
+            broker.resume()
+            stopped.append(time.monotonic())
+
+    folder = run_for_real(scenario, mosquitto.endpoints["tcp"], tmp_path / "runs", watch=stop_once)
+    assert len(stopped) == 2
+    pause_ms = 1000 * (stopped[1] - stopped[0])
+    analyst.analyze(str(folder.path))
+    summary = build_summary(folder)
+    # 2 of 8 seconds' messages wait, evenly from 0 to the pause's length: the slowest 1 % waited nearly all of it.
+    assert 0.90 * pause_ms < summary.latency_ms.response.p99 < 1.15 * pause_ms
+    assert summary.latency_ms.response.p50 < 0.2 * pause_ms
+    assert summary.messages.sent == summary.messages.planned
+    assert summary.messages.lost == 0
+
+
+def test_a_broker_killed_mid_run_gives_a_report_and_exit_code_5(tmp_path, require_broker):
+    require_broker("mosquitto")
+    scenario = write_scenario(tmp_path, STEADY.format(qos=1, measure="20s"))
+    running = start_bb("run", str(scenario), "--broker", "mosquitto", "--json", cwd=tmp_path, log=tmp_path / "log")
+    folder = wait_for(lambda: in_measure(tmp_path / "runs"))
+    manifest = folder.read_manifest()
+    os.kill(manifest.contender.services[0].pids[0], signal.SIGKILL)
+    assert running.wait(120) == 5
+    manifest = folder.read_manifest()
+    assert manifest.state == "broker-failed"
+    assert "signal 9" in manifest.state_detail
+    assert folder.report_path.exists()
+    told = build_summary(folder)
+    assert told.verdict == "FAIL"
+    assert any("mosquitto" in reason for reason in told.reasons)
+    sent = pq.read_table(folder.table(PUBLISHES)).num_rows
+    arrived = pq.read_table(folder.table(DELIVERIES)).num_rows
+    assert sent >= arrived > 0
+
+
+def test_ctrl_c_ends_the_load_and_still_reports(tmp_path, require_broker):
+    require_broker("mosquitto")
+    scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="60s"))
+    running = start_bb("run", str(scenario), "--broker", "mosquitto", cwd=tmp_path, log=tmp_path / "log")
+    folder = wait_for(lambda: in_measure(tmp_path / "runs"))
+    running.send_signal(signal.SIGINT)
+    assert running.wait(120) == 130
+    assert folder.read_manifest().state == "interrupted"
+    assert folder.report_path.exists()
+    summary = build_summary(folder)
+    assert summary.verdict == "VOID"
+    assert summary.messages.delivered > 0
+    assert summary.messages.lost == 0
+
+
+def test_a_run_killed_outright_is_readable_up_to_its_last_flush(tmp_path, require_broker):
+    require_broker("mosquitto")
+    scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="60s"))
+    running = start_bb("run", str(scenario), "--broker", "mosquitto", cwd=tmp_path, log=tmp_path / "log")
+    folder = wait_for(lambda: in_measure(tmp_path / "runs"))
+    family = psutil.Process(running.pid).children(recursive=True)
+    running.kill()
+    running.wait(10)
+    _, left = psutil.wait_procs(family, timeout=60)
+    assert not left, "workers, broker and analyst end with us"
+    assert folder.read_manifest().state == "running"
+    result = bb("analyze", str(folder.path), "--json", cwd=tmp_path)
+    assert result.code == 6, result.err
+    told = result.json()
+    assert told["verdict"] == "VOID"
+    assert told["messages"]["delivered"] > 0
+    assert folder.report_path.exists()
+
+
+def test_a_worker_killed_mid_run_is_told_and_leaves_what_it_wrote(tmp_path, require_broker):
+    require_broker("mosquitto")
+    scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="60s"))
+    running = start_bb("run", str(scenario), "--broker", "mosquitto", cwd=tmp_path, log=tmp_path / "log")
+    folder = wait_for(lambda: in_measure(tmp_path / "runs"))
+    os.kill(folder.read_manifest().workers[0].pid, signal.SIGKILL)
+    assert running.wait(120) == 1
+    assert "worker" in (tmp_path / "log").read_text()
+    assert folder.read_manifest().state == "failed"
+    assert bb("analyze", str(folder.path), "--json", cwd=tmp_path).json()["messages"]["delivered"] > 0
+
+
+def test_a_broker_nobody_reaches_is_exit_code_5_with_a_hint(tmp_path, free_port):
+    scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="2s"))
+    result = bb("run", str(scenario), "--broker", f"mqtt://127.0.0.1:{free_port}", cwd=tmp_path)
+    assert result.code == 5
+    assert str(free_port) in result.err
+    assert "hint:" in result.err
