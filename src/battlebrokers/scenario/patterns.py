@@ -18,16 +18,17 @@ VARIABLE = re.compile(r"\{([a-z_][a-z0-9_]*)(?::([^{}]*))?\}")
 DEVICE_VARIABLES = ("device", "fleet", "index", "number", "category", "run")
 CLIENT_VARIABLES = ("client", "fleet", "index", "number", "run")
 MOST_EXPANDED = 10_000
+_MOST_NAMED = 24
 
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 
 
 def nearest(word: str, valid: tuple[str, ...] | list[str]) -> str:
-    """A hint naming the valid word most like this one, or all of them."""
+    """A hint naming the valid word most like this one, or all of them if they are few."""
     close = difflib.get_close_matches(word, valid, n=1, cutoff=0.5)
     if close:
         return f"did you mean `{close[0]}`?"
-    return "valid: " + ", ".join(f"`{name}`" for name in valid) if valid else ""
+    return "valid: " + ", ".join(f"`{name}`" for name in valid) if 0 < len(valid) <= _MOST_NAMED else ""
 
 
 def parse_int_range(text: str) -> tuple[int, int]:

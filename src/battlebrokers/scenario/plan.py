@@ -5,167 +5,167 @@ Called by workers (for their share) and by `bb check`. Never opens a socket or r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+import hashlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import msgspec
+
+from battlebrokers.errors import InputError
+from battlebrokers.scenario.estimate import Estimate, estimate
+from battlebrokers.scenario.expansion import ClientExpansion, DeviceExpansion, Origin
+from battlebrokers.scenario.model import Scenario
+from battlebrokers.scenario.nodes import (
+    NEVER_NS,
+    AwayPlan,
+    ClientPlan,
+    ConnectionPlan,
+    DevicePlan,
+    FilterPlan,
+    PacePlan,
+    PayloadPlan,
+    PhasesPlan,
+    SizePlan,
+    TlsPlan,
+    WillPlan,
+)
+from battlebrokers.scenario.resolve import resolve
+from battlebrokers.units import parse_duration_ns, parse_rate_per_s
+
+__all__ = [
+    "NEVER_NS",
+    "AwayPlan",
+    "ClientPlan",
+    "ConnectionPlan",
+    "DevicePlan",
+    "FilterPlan",
+    "PacePlan",
+    "PayloadPlan",
+    "PhasesPlan",
+    "Plan",
+    "SizePlan",
+    "TlsPlan",
+    "WillPlan",
+    "build_plan",
+]
+
+_FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class PacePlan:
-    """When a device speaks, relative to the start of the load. Unused numbers are 0.
+@dataclass(frozen=True)
+class Plan:
+    """A resolved scenario with its seed and the run it is for; devices and clients are made when asked for."""
 
-    kind: `steady` (every interval_ns), `uniform` (gaps drawn from interval_ns..interval_max_ns), `poisson` (mean gap interval_ns),
-    `burst` (burst_size messages at once every interval_ns), `ramp` (rate goes linearly from 1e9/interval_ns to 1e9/interval_max_ns
-    messages/s over ramp_ns, then stays). `offset_ns` staggers devices.
-    """
-
-    kind: str
-    interval_ns: int
-    interval_max_ns: int = 0
-    burst_size: int = 0
-    ramp_ns: int = 0
-    offset_ns: int = 0
-    start_ns: int = 0
-    """When the device begins, after the start of the load (its `join`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SizePlan:
-    """Payload sizes: `fixed` (low), `uniform` (low..high), `normal` (mean, spread; clipped to low..high), `choice`."""
-
-    kind: str
-    low: int = 0
-    high: int = 0
-    mean: float = 0.0
-    spread: float = 0.0
-    choices: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PayloadPlan:
-    """What a device says. kind: `random_bytes` (size), `text`, `value` (low..high, decimals), `fixed`, `template`, `file`."""
-
-    kind: str
-    text: str = ""
-    size: SizePlan | None = None
-    low: float = 0.0
-    high: float = 0.0
-    decimals: int = 0
-    path: Path | None = None
-    encoding: str = "none"
-    """`none`, `base64`, `binhex`, or a charset such as `utf-8` or `utf-16`: applied to the content, not to the header."""
-    stamp: bool = True
-    """Whether to put the 16-byte header in front (content) or into (random_bytes of at least 16)."""
-
-
-@dataclass(frozen=True, slots=True)
-class WillPlan:
-    """The message the broker sends when the device vanishes."""
-
-    topic: str
-    payload: str
-    qos: int
-    retain: bool
-    delay_s: int
-
-
-@dataclass(frozen=True, slots=True)
-class TlsPlan:
-    """Certificate files; absolute paths."""
-
-    ca: str | None
-    certificate: str | None
-    key: str | None
-    check_hostname: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionPlan:
-    """How one node connects. `transport`: tcp, tls, ws, wss."""
-
-    protocol: str
-    version: str
-    transport: str
-    client_id: str
-    username: str | None
-    password: str | None
-    clean: bool
-    session_expiry_s: int
-    keep_alive_s: int
-    inflight: int
-    receive_maximum: int
-    topic_alias: bool
-    will: WillPlan | None
-    tls: TlsPlan | None
-    source_address: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AwayPlan:
-    """A planned absence, relative to the start of the load: at_ns it drops (abrupt = no goodbye) for for_ns, `every_ns` 0 = once."""
-
-    at_ns: int
-    for_ns: int
-    every_ns: int
-    abrupt: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DevicePlan:
-    """One device."""
-
-    number: int
-    name: str
-    fleet: str
-    connection: ConnectionPlan
-    topics: tuple[str, ...]
-    topic_choice: str
-    """`random` or `round-robin`."""
-    payload: PayloadPlan
-    qos: int
-    retain: bool
-    pace: PacePlan
-    at_most: int | None
+    scenario: Scenario
     seed: int
-    away: AwayPlan | None
+    run_id: str = ""
 
+    @cached_property
+    def _fleets(self) -> list[DeviceExpansion]:
+        origin = Origin(self.seed, self.run_id)
+        firsts = itertools.accumulate((fleet.devices for fleet in self.scenario.fleets.values()), initial=0)
+        return [DeviceExpansion(name, fleet, first, origin) for (name, fleet), first in zip(self.scenario.fleets.items(), firsts, strict=False)]
 
-@dataclass(frozen=True, slots=True)
-class FilterPlan:
-    """One subscription."""
+    @cached_property
+    def _groups(self) -> list[ClientExpansion]:
+        origin = Origin(self.seed, self.run_id)
+        firsts = itertools.accumulate((group.count for group in self.scenario.clients.values()), initial=0)
+        return [ClientExpansion(name, group, first, origin) for (name, group), first in zip(self.scenario.clients.items(), firsts, strict=False)]
 
-    filter: str
-    qos: int
-    share: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ClientPlan:
-    """One client. `join_ns` after the start of the load; -1 = before it, with everyone else. `reads_per_s` 0 = as fast as it can."""
-
-    number: int
-    name: str
-    fleet: str
-    connection: ConnectionPlan
-    subscriptions: tuple[FilterPlan, ...]
-    join_ns: int
-    reads_per_s: float
-    seed: int
-    away: AwayPlan | None
-
-
-@dataclass(frozen=True, slots=True)
-class PhasesPlan:
-    """How long each phase lasts; `connect_per_s` 0 = all at once."""
-
-    connect_per_s: float
-    warm_up_ns: int
-    measure_ns: int
-    cool_down_ns: int
-    drain_ns: int
-    quiet_ns: int
-    """The drain ends early when nothing has arrived for this long."""
+    @cached_property
+    def phases(self) -> PhasesPlan:
+        """How long each phase lasts."""
+        phases = self.scenario.phases
+        return PhasesPlan(
+            connect_per_s=parse_rate_per_s(phases.connect) if phases.connect else 0.0,
+            warm_up_ns=parse_duration_ns(phases.warm_up),
+            measure_ns=parse_duration_ns(phases.measure),
+            cool_down_ns=parse_duration_ns(phases.cool_down),
+            drain_ns=parse_duration_ns(phases.drain),
+            quiet_ns=parse_duration_ns(phases.quiet),
+        )
 
     @property
-    def load_ns(self) -> int:
-        """How long devices publish."""
-        return self.warm_up_ns + self.measure_ns + self.cool_down_ns
+    def device_count(self) -> int:
+        """How many devices in all."""
+        return sum(fleet.devices for fleet in self.scenario.fleets.values())
+
+    @property
+    def client_count(self) -> int:
+        """How many clients in all."""
+        return sum(group.count for group in self.scenario.clients.values())
+
+    def devices(self, share: int = 0, of: int = 1) -> Iterator[DevicePlan]:
+        """The devices whose number leaves the remainder `share` when divided by `of`, by number."""
+        return itertools.chain.from_iterable(fleet.devices(share, of) for fleet in self._fleets)
+
+    def clients(self, share: int = 0, of: int = 1) -> Iterator[ClientPlan]:
+        """The clients whose number leaves the remainder `share` when divided by `of`, by number."""
+        return itertools.chain.from_iterable(group.clients(share, of) for group in self._groups)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """What it amounts to: rates, sizes, connections, time."""
+        return estimate(self._fleets, self._groups, self.phases)
+
+    @property
+    def messages_per_s(self) -> float:
+        """Messages published per second of the measure phase, estimated."""
+        return self.estimate.messages_per_s
+
+    @property
+    def deliveries_per_s(self) -> float:
+        """Deliveries per second of the measure phase, estimated."""
+        return self.estimate.deliveries_per_s
+
+    def lines(self) -> Iterator[bytes]:
+        """The whole plan as JSON lines: a head, then every device and client. Passwords are masked, the run id left out.
+
+        The same scenario and seed give the same bytes.
+        """
+        plan = self if not self.run_id else replace(self, run_id="")
+        encode = msgspec.json.Encoder(enc_hook=str).encode
+        yield encode({"format": _FORMAT, "scenario": self.scenario.name, "seed": self.seed, "phases": self.phases}) + b"\n"
+        for kind, nodes in (("device", plan.devices()), ("client", plan.clients())):
+            for node in nodes:
+                yield encode({kind: _masked(node)}) + b"\n"
+
+    def to_bytes(self) -> bytes:
+        """The lines as one piece."""
+        return b"".join(self.lines())
+
+    @cached_property
+    def sha256(self) -> str:
+        """The fingerprint of `to_bytes`."""
+        digest = hashlib.sha256()
+        for line in self.lines():
+            digest.update(line)
+        return digest.hexdigest()
+
+    def to_message(self) -> bytes:
+        """A small message from which another process makes the same plan."""
+        return msgspec.json.encode({"format": _FORMAT, "scenario": self.scenario.plain(), "seed": self.seed, "run_id": self.run_id})
+
+    @classmethod
+    def from_message(cls, message: bytes) -> Plan:
+        """The plan of a message made by `to_message`; raises InputError if it is not one."""
+        try:
+            content = msgspec.json.decode(message)
+            if content["format"] != _FORMAT:
+                raise InputError(f"this plan has format {content['format']}, not {_FORMAT}", hint="use the same version everywhere")
+            return cls(Scenario.model_validate(content["scenario"]), int(content["seed"]), str(content["run_id"]))
+        except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+            raise InputError(f"this is not a plan: {str(error).splitlines()[0]}") from None
+
+
+def _masked(node: DevicePlan | ClientPlan) -> DevicePlan | ClientPlan:
+    if node.connection.password is None:
+        return node
+    return replace(node, connection=replace(node.connection, password="***"))  # noqa: S106 - that is the point
+
+
+def build_plan(scenario: Scenario, seed: int | None = None, run_id: str = "") -> Plan:
+    """The plan of a scenario; its own seed unless another is given."""
+    return Plan(resolve(scenario), scenario.seed if seed is None else seed, run_id)

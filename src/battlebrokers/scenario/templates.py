@@ -32,9 +32,9 @@ FIELDS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Moment:
-    """What a field may look at: random bits of its own, the message's number and time, the device's variables."""
+    """What a field may look at: random bits of its own position, the message's number and time, the device's variables."""
 
     seed: int
     position: int
@@ -56,11 +56,11 @@ class Template:
 
     def render(self, seed: int, seq: int, planned_ns: int, variables: Mapping[str, str]) -> str:
         """The text of one message."""
-        count = len(self.fields)
+        moment = Moment(seed, seq * len(self.fields), seq, planned_ns, variables)
         parts = [self.pieces[0]]
-        for place, field in enumerate(self.fields):
-            parts.append(field(Moment(seed, seq * count + place, seq, planned_ns, variables)))
-            parts.append(self.pieces[place + 1])
+        for field, piece in zip(self.fields, self.pieces[1:], strict=True):
+            parts += (field(moment), piece)
+            moment.position += 1
         return "".join(parts)
 
     @property

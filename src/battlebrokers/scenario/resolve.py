@@ -1,0 +1,56 @@
+"""Defaults made explicit: what a fleet does not say comes from `defaults`, then the scenario, then from here.
+
+Called by the plan and the rules. A resolved scenario says everything itself and is valid YAML again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+from battlebrokers.scenario.model import Clients, Connection, Defaults, Fleet, Scenario
+
+BUILT_IN: Final = Defaults(
+    protocol="mqtt",
+    version="3.1.1",
+    transport="tcp",
+    session="clean",
+    keep_alive="60s",
+    inflight=65_535,
+    receive_maximum=65_535,
+    qos=0,
+    staggered=True,
+    topic_choice="round-robin",
+    retain=False,
+    topic_alias=False,
+)
+"""What holds when nobody says anything."""
+
+MQTT5_ONLY: Final = ("session_expiry", "receive_maximum", "topic_alias")
+ENCRYPTED: Final = ("tls", "wss")
+_Group = TypeVar("_Group", Fleet, Clients)
+
+
+def resolve(scenario: Scenario) -> Scenario:
+    """The same scenario with every fleet saying everything, and no `defaults` left."""
+    fleets = {name: _filled(scenario, fleet) for name, fleet in scenario.fleets.items()}
+    clients = {name: _filled(scenario, group) for name, group in scenario.clients.items()}
+    return scenario.model_copy(update={"fleets": fleets, "clients": clients, "defaults": None})
+
+
+def effective(scenario: Scenario, group: Connection, key: str) -> Any:
+    """One value as it will hold for a fleet."""
+    for level in (group, scenario.defaults, scenario, BUILT_IN):
+        value = getattr(level, key, None)
+        if value is not None:
+            return value
+    return None
+
+
+def _filled(scenario: Scenario, group: _Group) -> _Group:
+    missing = [key for key in type(group).model_fields if key in Defaults.model_fields and getattr(group, key) is None]
+    values = {key: effective(scenario, group, key) for key in missing}
+    if effective(scenario, group, "version") != "5":
+        values = {key: value for key, value in values.items() if key not in MQTT5_ONLY}
+    if effective(scenario, group, "transport") not in ENCRYPTED:
+        values.pop("tls", None)
+    return group.model_copy(update=values)
