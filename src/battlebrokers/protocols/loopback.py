@@ -109,7 +109,8 @@ class LoopbackLink(Link):
             older.abort()
             older.listener.closed(older, "session taken over", SESSION_TAKEN_OVER)
         hub.links[self.options.client_id] = self
-        self._hub = hub
+        # The older link may have been the last one, and taken the hub with it.
+        _hubs[self._place] = self._hub = hub
         return Opened(session_present=False, reason=0, received_ns=self.listener.now_ns())
 
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Granted]:

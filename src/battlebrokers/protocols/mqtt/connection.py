@@ -1,7 +1,7 @@
-"""One connection on the wire: bytes in, frames taken apart, acknowledgements answered, silence noticed.
+"""One connection on the wire: the socket's events, writing, keep-alive and the end of it all.
 
 Created by `transport` for each `open` of a link and thrown away with the socket; what must outlive it is in the
-link's session. It never raises into the event loop: bytes that make no sense end the connection and are told.
+link's session. What comes in is its base class's work.
 """
 
 from __future__ import annotations
@@ -11,120 +11,46 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from battlebrokers.errors import LinkError
-from battlebrokers.protocols.base import Completion
-from battlebrokers.protocols.mqtt.decode import decode
 from battlebrokers.protocols.mqtt.encode import encode
-from battlebrokers.protocols.mqtt.framing import equal_frames, split_frames
+from battlebrokers.protocols.mqtt.inbox import NO_REASON, Inbox
 from battlebrokers.protocols.mqtt.keepalive import TICK_S, Wheel
-from battlebrokers.protocols.mqtt.malformed import PROTOCOL_ERROR, TOPIC_ALIAS_INVALID, MalformedPacket
-from battlebrokers.protocols.mqtt.packets import (
-    V5,
-    ConnAck,
-    Disconnect,
-    PacketType,
-    PingResp,
-    Publish,
-    SubAck,
-    UnsubAck,
-)
-from battlebrokers.protocols.mqtt.reasons import FIRST_FAILURE, reason_words
-from battlebrokers.protocols.mqtt.receiving import (
-    MANY,
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    PUBREL,
-    Bulk,
-    Frame,
-    acknowledgement,
-    acknowledgements,
-    equal_acknowledgements,
-    equal_publishes,
-    frame_table,
-    mixed_publishes,
-    read_acknowledgement,
-    read_publish,
-)
+from battlebrokers.protocols.mqtt.malformed import MalformedPacket
+from battlebrokers.protocols.mqtt.packets import V5, ConnAck, Disconnect
 
 if TYPE_CHECKING:
     from battlebrokers.protocols.mqtt.link import MqttLink
-
-NO_REASON = -1
-"""The broker gave no reason code."""
 
 WRITE_HIGH_BYTES = 256 * 1024
 """Above so many unsent bytes the link is held; TCP has its own buffers behind it."""
 WRITE_LOW_BYTES = 64 * 1024
 
 PING = b"\xc0\x00"
-_FEWEST_BULK_BYTES = 32
 
 
-class Connection(asyncio.Protocol):
+class Connection(Inbox):
     """The protocol of one TCP or TLS connection; `WebSocketConnection` adds a layer below."""
 
-    __slots__ = (
-        "aliases",
-        "doubted",
-        "ended",
-        "gone",
-        "heard_tick",
-        "keep_ticks",
-        "link",
-        "paused",
-        "ping_tick",
-        "sent_tick",
-        "slot",
-        "tail",
-        "transport",
-        "wanted_bytes",
-        "welcome",
-        "wheel",
-        "write",
-    )
+    __slots__ = ("doubted", "ended", "keep_ticks", "paused", "sent_tick", "slot", "transport", "write")
 
     transport: asyncio.Transport
     write: Callable[[bytes], int | None]
 
     def __init__(self, link: MqttLink, wheel: Wheel, welcome: asyncio.Future[None]) -> None:
-        self.link = link
-        self.wheel = wheel
-        self.welcome: asyncio.Future[None] | None = welcome
-        """Waits for CONNACK; None once it came."""
+        super().__init__(link, wheel, welcome)
         self.ended: asyncio.Future[None] | None = None
         """Somebody waits for the socket to be closed."""
-        self.gone = False
-        """Nothing that happens here concerns the link any more."""
         self.paused = False
         """The broker does not read as fast as we write."""
-        self.tail: bytes | bytearray | None = None
-        """The beginning of a frame whose rest has not come yet."""
-        self.wanted_bytes = 0
-        """How long `tail` must become to be worth another look."""
-        self.aliases: dict[int, bytes] | None = None
-        """Topics the broker named by number."""
-        self.slot = self.keep_ticks = self.ping_tick = 0
-        self.sent_tick = self.heard_tick = wheel.tick
+        self.slot = self.keep_ticks = 0
+        self.sent_tick = wheel.tick
         self.doubted = False
-
-    # ── events of the transport ──────────────────────────────────────────────────────────────────────────────────
+        """The broker's silence was too long the last time we looked."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected."""
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
         self.write = self.transport.write
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes came in: everything in them arrived now."""
-        if self.gone:
-            return
-        at_ns = self.link.listener.now_ns()
-        self.heard_tick = self.wheel.tick
-        try:
-            self.receive(data, at_ns)
-        except MalformedPacket as fault:
-            self.fail(fault)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
@@ -143,194 +69,14 @@ class Connection(asyncio.Protocol):
         if not self.gone:
             self.link.drained()
 
-    # ── bytes to frames ──────────────────────────────────────────────────────────────────────────────────────────
-
-    def receive(self, data: bytes, at_ns: int) -> None:
-        """Take MQTT bytes apart and act on every complete frame; keeps the rest."""
-        tail = self.tail
-        if tail is not None:
-            # A large message comes in many chunks: they are appended in place, and copied out once.
-            if isinstance(tail, bytearray):
-                tail += data
-                if len(tail) < self.wanted_bytes:
-                    return
-                data = bytes(tail)
-            elif len(tail) + len(data) < self.wanted_bytes:
-                self.tail = bytearray(tail) + data
-                return
-            else:
-                data = tail + data
-            self.tail = None
-        if self.welcome is not None and data[0] >> 4 != PacketType.CONNACK:
-            raise MalformedPacket(f"the broker did not answer with CONNACK but with {data[:16]!r}", PROTOCOL_ERROR)
-        start = 0
-        size = len(data)
-        while size - start >= _FEWEST_BULK_BYTES:
-            equal = equal_frames(data, start, same_topic=False)
-            if equal is None or not self._take_equal(data, start, *equal, at_ns):
-                break
-            start += equal[0] * equal[1]
-        if start == size or self.gone:
-            return
-        frames, consumed, wanted_bytes, fault = split_frames(data, start, version=self.link.version)
-        if len(frames) < MANY or not self._take_many(data, frames, at_ns):
-            self._take_each(data, frames, at_ns)
-        if fault is not None:
-            raise fault
-        if consumed < size:
-            self.tail = data[consumed:]
-            self.wanted_bytes = wanted_bytes
-
-    def _take_equal(self, data: bytes, start: int, count: int, frame_bytes: int, body_offset: int, at_ns: int) -> bool:
-        link = self.link
-        first_byte = data[start]
-        if first_byte & 0xF0 == 0x30:
-            bulk = equal_publishes(data, start, count, frame_bytes, body_offset, link.version, link.accepts_aliases)
-            return self._deliver(bulk, at_ns)
-        if body_offset != 2 or (frame_bytes != 4 and link.version != V5):
-            return False
-        if first_byte not in (PUBACK, PUBREC, PUBREL, PUBCOMP):
-            return False
-        read = equal_acknowledgements(data, start, count, frame_bytes)
-        if read is None or (read[1] >= FIRST_FAILURE and first_byte != PUBREL):
-            return False
-        ids, reason = read
-        session = link.session
-        if first_byte == PUBACK:
-            link.acknowledged(session.acknowledge(ids), at_ns, Completion.ACKED, reason)
-        elif first_byte == PUBCOMP:
-            link.acknowledged(session.complete(ids), at_ns, Completion.ACKED, reason)
-        elif first_byte == PUBREC:
-            session.receive(ids)
-            self.send(acknowledgements(PUBREL, ids))
-        else:
-            session.release(ids)
-            self.send(acknowledgements(PUBCOMP, ids))
-        return True
-
-    def _take_many(self, data: bytes, frames: list[Frame], at_ns: int) -> bool:
-        table, first_bytes = frame_table(data, frames)
-        publishes = first_bytes & 0xF0 == 0x30
-        aliases = self.link.accepts_aliases
-        if publishes.all():
-            return self._deliver(mixed_publishes(data, table, first_bytes, self.link.version, aliases), at_ns)
-        # Acknowledgements between messages may be taken behind them: a conflict (an id released and used again in
-        # one chunk) makes `_deliver` refuse. Anything else must stay in its place.
-        if (first_bytes > 0x7F).any() or (first_bytes < 0x30).any() or publishes.sum() < MANY:
-            return False
-        bulk = mixed_publishes(data, table[publishes], first_bytes[publishes], self.link.version, aliases)
-        if not self._deliver(bulk, at_ns):
-            return False
-        rest = [frame for frame, publish in zip(frames, publishes.tolist(), strict=True) if not publish]
-        self._take_each(data, rest, at_ns)
-        return True
-
-    def _deliver(self, bulk: Bulk | None, at_ns: int) -> bool:
-        if bulk is None or (bulk.once_ids and not self.link.session.admit_all(bulk.once_ids)):
-            return False
-        self.link.listener.arrived_many(self.link, at_ns, bulk.arrivals)
-        if bulk.answers and not self.gone:
-            self.send(bulk.answers)
-        return True
-
-    def _take_each(self, data: bytes, frames: list[Frame], at_ns: int) -> None:
-        link = self.link
-        version = link.version
-        answers = b""
-        tokens: list[int] = []
-        try:
-            for start, body, end in frames:
-                if self.gone:
-                    return
-                first_byte = data[start]
-                if first_byte & 0xF0 == 0x30:
-                    topic_end, packet_id, payload_start, properties = read_publish(data, first_byte, body, end, version)
-                    topic = data[body + 2 : topic_end]
-                    if properties and (link.accepts_aliases or not topic):
-                        topic = self._named(first_byte, data[body:end], topic)
-                    if packet_id:
-                        once = first_byte & 0x04
-                        answers += acknowledgement(PUBREC if once else PUBACK, packet_id)
-                        if once and not link.session.admit(packet_id):
-                            continue
-                    link.listener.arrived(link, at_ns, first_byte & 0x0F, topic, data[payload_start:end], end - start)
-                elif first_byte in (PUBACK, PUBREC, PUBREL, PUBCOMP):
-                    packet_id, reason = read_acknowledgement(data, body, end, version)
-                    answers += self._acknowledgement(first_byte, packet_id, reason, at_ns, tokens)
-                else:
-                    self._take_cold(first_byte, data[body:end], at_ns)
-        finally:
-            if tokens:
-                link.acknowledged(tokens, at_ns, Completion.ACKED, 0)
-            if answers and not self.gone:
-                self.send(answers)
-
-    def _acknowledgement(self, first_byte: int, packet_id: int, reason: int, at_ns: int, tokens: list[int]) -> bytes:
-        """Act on one acknowledgement; returns what to answer, collects tokens done without a remark."""
-        session = self.link.session
-        if first_byte == PUBREL:
-            session.release((packet_id,))
-            return acknowledgement(PUBCOMP, packet_id)
-        if reason >= FIRST_FAILURE and first_byte != PUBCOMP:
-            refused = session.refuse(packet_id, 1 if first_byte == PUBACK else 2)
-            self.link.acknowledged(refused, at_ns, Completion.REFUSED, reason)
-            return b""
-        if first_byte == PUBREC:
-            session.receive((packet_id,))
-            return acknowledgement(PUBREL, packet_id)
-        done = session.acknowledge((packet_id,)) if first_byte == PUBACK else session.complete((packet_id,))
-        if reason:
-            self.link.acknowledged(done, at_ns, Completion.ACKED, reason)
-        else:
-            tokens += done
-        return b""
-
-    def _named(self, first_byte: int, body: bytes, topic: bytes) -> bytes:
-        """The topic of a message whose properties may name it by number."""
-        packet = decode(first_byte, body, V5)
-        assert isinstance(packet, Publish)
-        alias = packet.properties.topic_alias
-        if alias is None:
-            if not topic:
-                raise MalformedPacket("a PUBLISH has neither topic nor topic alias", PROTOCOL_ERROR)
-            return topic
-        if alias > self.link.accepts_aliases:
-            raise MalformedPacket(f"topic alias {alias} is above what we accept", TOPIC_ALIAS_INVALID)
-        if self.aliases is None:
-            self.aliases = {}
-        if topic:
-            self.aliases[alias] = topic
-            return topic
-        if alias not in self.aliases:
-            raise MalformedPacket(f"topic alias {alias} was never given a topic", PROTOCOL_ERROR)
-        return self.aliases[alias]
-
-    def _take_cold(self, first_byte: int, body: bytes, at_ns: int) -> None:
-        packet = decode(first_byte, body, self.link.version)
-        match packet:
-            case PingResp():
-                self.ping_tick = 0
-                self.doubted = False
-            case ConnAck() if self.welcome is not None:
-                welcome, self.welcome = self.welcome, None
-                self.link.welcomed(self, packet, at_ns)
-                if not welcome.done():
-                    welcome.set_result(None)
-            case SubAck() | UnsubAck():
-                self.link.answered(packet.packet_id, packet.reasons)
-            case Disconnect() if self.link.version == V5:
-                words = reason_words(packet.reason, V5, PacketType.DISCONNECT)
-                why = f" ({packet.properties.reason_string})" if packet.properties.reason_string else ""
-                self.end(f"the broker said goodbye: {words}{why}", packet.reason)
-            case _:
-                raise MalformedPacket(f"a broker never sends {type(packet).__name__} here", PROTOCOL_ERROR)
-
-    # ── out, silence and the end ─────────────────────────────────────────────────────────────────────────────────
-
     def send(self, data: bytes) -> None:
         """Write and note that we spoke."""
         self.sent_tick = self.wheel.tick
         self.write(data)
+
+    def welcomed(self, answer: ConnAck, at_ns: int) -> None:
+        """CONNACK came: what it means is the link's business."""
+        self.link.welcomed(self, answer, at_ns)
 
     def keep_alive(self, keep_alive_s: int) -> None:
         """Speak at least that often from now on; 0 never."""
@@ -349,6 +95,7 @@ class Connection(asyncio.Protocol):
             if now - quiet_since < keep:
                 return quiet_since + keep
             self.ping_tick = now
+            self.doubted = False
             self.send(PING)
             return now + patience
         # A reader we paused cannot hear; one that hears other things than PINGRESP is alive all the same.

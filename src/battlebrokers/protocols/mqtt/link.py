@@ -24,6 +24,7 @@ from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.malformed import MalformedPacket
 from battlebrokers.protocols.mqtt.packets import ConnAck, Disconnect, FilterRequest, Packet, Subscribe, Unsubscribe
 from battlebrokers.protocols.mqtt.sender import Sender
+from battlebrokers.protocols.mqtt.session import LAST_ID
 from battlebrokers.protocols.mqtt.transport import TRANSPORTS, connect, name_of
 from battlebrokers.protocols.mqtt.welcome import connect_packet, limits_of, refusal
 
@@ -108,7 +109,7 @@ class MqttLink(Sender):
             return
         limits = self.limits = limits_of(answer)
         self.client_id = answer.properties.assigned_client_id or self.client_id
-        self.window = min(self.options.inflight, limits.receive_maximum)
+        self.window = min(self.options.inflight, limits.receive_maximum, LAST_ID)
         self.aliases = {} if self.accepts_aliases and limits.topic_aliases else None
         self.full = False
         self.connection = connection

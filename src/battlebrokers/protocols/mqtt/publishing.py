@@ -88,6 +88,10 @@ def joined_frames(topic: bytes, first_byte: int, properties: bytes, payloads: Se
             [part for payload in payloads for part in (head(topic, first_byte, properties, len(payload)), payload)]
         )
     behind = len(properties) + 2
+    if len(payloads) == 1:
+        payload = payloads[0]
+        before = head(topic, first_byte, properties, len(payload))
+        return before[:-behind] + first_id.to_bytes(2, "big") + properties + payload
     parts: list[bytes] = []
     for packet_id, payload in enumerate(payloads, first_id):
         before = head(topic, first_byte, properties, len(payload))

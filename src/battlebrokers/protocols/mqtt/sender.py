@@ -29,7 +29,7 @@ from battlebrokers.protocols.mqtt.publishing import (
     matrix_frames,
 )
 from battlebrokers.protocols.mqtt.receiving import PUBREL, acknowledgements
-from battlebrokers.protocols.mqtt.session import Flight, Session
+from battlebrokers.protocols.mqtt.session import LAST_ID, Flight, Session
 from battlebrokers.protocols.mqtt.welcome import ALIASES_ACCEPTED, DEFAULT_LIMITS, Limits, protocol_version
 
 RETAIN_NOT_SUPPORTED = 0x9A
@@ -68,7 +68,7 @@ class Sender(Link):
         self.session = Session()
         self.connection: Connection | None = None
         self.limits: Limits = DEFAULT_LIMITS
-        self.window = options.inflight
+        self.window = min(options.inflight, LAST_ID)
         self.full = False
         """The window was hit, and the listener has not been told of room since."""
         self.aliases: dict[bytes, bytes] | None = None
@@ -100,15 +100,22 @@ class Sender(Link):
         if connection is None or connection.paused:
             return 0
         # While the transport is not paused, one message is always welcome, however large.
-        fitting = max(1, (WRITE_HIGH_BYTES - connection.transport.get_write_buffer_size()) // self.typical_bytes)
+        fitting = (WRITE_HIGH_BYTES - connection.transport.get_write_buffer_size()) // self.typical_bytes
+        if fitting < 1:
+            fitting = 1
         if not qos:
             return fitting
-        session = self.session
-        left = min(self.window - session.in_flight, session.free_ids())
-        if left <= 0 or self.backlog:
+        left = 0 if self.backlog else self._left()
+        if left <= 0:
             self.full = True
             return 0
         return min(fitting, left)
+
+    def _left(self) -> int:
+        """How many more messages may wait for acknowledgement; the window is never larger than the packet ids."""
+        session = self.session
+        left = self.window - len(session.unacked) - len(session.released)
+        return min(left, session.free_ids()) if session.requests else left
 
     @property
     def unacknowledged(self) -> int:
@@ -148,7 +155,7 @@ class Sender(Link):
                 name, properties = self._named(topic)
         first_byte = PUBLISH | qos << 1 | retain
         if count < FEW and isinstance(payloads, np.ndarray):
-            payloads = [payloads.tobytes()] if count == 1 else [row.tobytes() for row in payloads]
+            payloads = (payloads.tobytes(),) if count == 1 else [row.tobytes() for row in payloads]
         if qos:
             data = self._launch(topic, name, first_byte, properties, payloads, first_token)
         elif isinstance(payloads, np.ndarray):
@@ -173,11 +180,17 @@ class Sender(Link):
         """The frames of a batch that wants acknowledgement, remembered until it comes."""
         session = self.session
         count = len(payloads)
-        free = min(self.window - session.in_flight, session.free_ids())
-        if count > free:
-            raise ValueError(f"a batch of {count} messages was handed over where {free} have room")
+        left = self._left()
+        if count > left:
+            raise ValueError(f"a batch of {count} messages was handed over where {left} have room")
+        if count == left:
+            self.full = True
         qos = first_byte >> 1 & 3
         retain = bool(first_byte & 1)
+        if count == 1 and not isinstance(payloads, np.ndarray):
+            packet_id = session.take_id()
+            session.launch_one(Flight(packet_id, first_token, topic, qos, retain, payloads))
+            return joined_frames(name, first_byte, properties, payloads, packet_id)
         parts = []
         at = 0
         for ids in session.take_ids(count):
@@ -193,8 +206,6 @@ class Sender(Link):
                 parts.append(joined_frames(name, first_byte, properties, kept, ids.start))
             session.launch(Flight(ids.start, first_token + at, topic, qos, retain, kept), ids)
             at += len(ids)
-        if session.in_flight >= self.window:
-            self.full = True
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _named(self, topic: bytes) -> tuple[bytes, bytes]:

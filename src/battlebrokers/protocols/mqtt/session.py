@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -75,25 +76,50 @@ class Session:
             return [ids]
         return self._search_ids(count)
 
+    def take_id(self) -> int:
+        """One unused id."""
+        taken = self.next_id
+        if taken in self.unacked or taken in self.released or (self.requests and taken in self.requests):
+            return self._search_ids(1)[0].start
+        self.next_id = taken + 1 if taken < LAST_ID else 1
+        return taken
+
     def launch(self, flight: Flight, ids: range) -> None:
         """Remember a batch that is being sent under these ids."""
-        if self.unacked is _NONE_IN_FLIGHT:
-            self.unacked = {}
-        self.unacked.update(dict.fromkeys(ids, flight))
+        if self.unacked:
+            self.unacked.update(dict.fromkeys(ids, flight))
+        else:
+            self.unacked = dict.fromkeys(ids, flight)
 
-    def acknowledge(self, ids: Iterable[int]) -> list[int]:
+    def launch_one(self, flight: Flight) -> None:
+        """Remember a single message that is being sent."""
+        if self.unacked is _NONE_IN_FLIGHT:
+            self.unacked = {flight.first_id: flight}
+        else:
+            self.unacked[flight.first_id] = flight
+
+    def acknowledge(self, ids: Sequence[int]) -> list[int]:
         """PUBACK: the tokens that are done."""
         unacked = self.unacked
-        find = unacked.get
+        flights = list(map(unacked.pop, ids, repeat(None)))
+        flight = flights[0]
+        # Acknowledgements of one batch mostly come together.
+        if flight is not None and flight.qos == 1 and len(set(flights)) == 1:
+            shift = flight.token_shift
+            return [shift + packet_id for packet_id in ids]
         tokens = []
-        for packet_id in ids:
-            flight = find(packet_id)
+        for packet_id, flight in zip(ids, flights, strict=True):
             if flight is None or flight.qos != 1:
-                self.ignored += 1
-                continue
-            del unacked[packet_id]
-            tokens.append(flight.token_shift + packet_id)
+                self.mistaken(packet_id, flight)
+            else:
+                tokens.append(flight.token_shift + packet_id)
         return tokens
+
+    def mistaken(self, packet_id: int, flight: Flight | None) -> None:
+        """An acknowledgement named no message of ours, or one of another QoS, which stays."""
+        self.ignored += 1
+        if flight is not None:
+            self.unacked[packet_id] = flight
 
     def receive(self, ids: Iterable[int]) -> None:
         """PUBREC: these move from unacknowledged to released; the caller answers each with PUBREL."""
@@ -164,11 +190,8 @@ class Session:
         self.incoming = None
 
     def _unused(self, ids: range) -> bool:
-        return (
-            self.unacked.keys().isdisjoint(ids)
-            and self.released.keys().isdisjoint(ids)
-            and not (self.requests and not self.requests.keys().isdisjoint(ids))
-        )
+        used = (self.unacked, self.released, self.requests)
+        return all(not those or those.keys().isdisjoint(ids) for those in used)
 
     def _search_ids(self, count: int) -> list[range]:
         unacked, released, requests = self.unacked, self.released, self.requests or {}

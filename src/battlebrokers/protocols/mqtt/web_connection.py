@@ -9,7 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from battlebrokers.protocols.base import Endpoint
-from battlebrokers.protocols.mqtt.connection import NO_REASON, Connection
+from battlebrokers.protocols.mqtt.connection import Connection
+from battlebrokers.protocols.mqtt.inbox import NO_REASON
 from battlebrokers.protocols.mqtt.keepalive import Wheel
 from battlebrokers.protocols.mqtt.malformed import MalformedPacket
 from battlebrokers.protocols.mqtt.websocket import (
