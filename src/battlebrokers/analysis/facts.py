@@ -47,6 +47,7 @@ class Facts:
     resources: pa.Table
     clocks: pa.Table
     nodes: pa.Table
+    operations: pa.Table
     defects: tuple[Defect, ...] = ()
 
     @property
@@ -95,6 +96,7 @@ def read_facts(folder: RunFolder) -> Facts:
         resources=_recorded(folder, resources.RESOURCES),
         clocks=_recorded(folder, resources.CLOCKS),
         nodes=_recorded(folder, operations.NODES),
+        operations=_recorded(folder, operations.OPERATIONS),
         defects=_defects(folder),
     )
 

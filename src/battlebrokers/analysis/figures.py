@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from battlebrokers.analysis.facts import MEASURE, Facts, total, where
-from battlebrokers.analysis.latency import percentiles
+from battlebrokers.analysis.latency import LEVELS, percentiles
 from battlebrokers.analysis.model import (
     Action,
     Balance,
     Bytes,
     Group,
     Messages,
+    Percentiles,
     Publishing,
     Rates,
     Service,
     Times,
 )
-from battlebrokers.analysis.quantiles import Distribution, distributions
+from battlebrokers.analysis.quantiles import Distribution, distributions, rank_of
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 
 _LEDGER_COUNTS = ("expected", "delivered", "lost", "indeterminate", "duplicates", "reordered", "late", "unexpected")
@@ -93,23 +95,34 @@ def times(facts: Facts) -> Times:
 
 
 def actions(facts: Facts) -> dict[str, Action]:
-    """Connects, subscribes, … by kind."""
+    """Connects, subscribes, … by kind, timed exactly from the recorded operations."""
     found = {}
     for kind in sorted(set(facts.actions["kind"].to_pylist())):
         rows = where(facts.actions, kind=kind)
         good = where(rows, outcome="ok")
-        timed = good.filter(pc.is_valid(good["mean_ns"]))
-        n_good = total(good, "n")
-        mean = sum(n * mean for n, mean in zip(timed["n"].to_pylist(), timed["mean_ns"].to_pylist(), strict=True))
         found[kind] = Action(
             n=total(rows, "n"),
-            failed=total(rows, "n") - n_good,
-            p50_ms=_milliseconds(pc.max(good["p50_ns"]).as_py()),
-            p99_ms=_milliseconds(pc.max(good["p99_ns"]).as_py()),
-            max_ms=_milliseconds(pc.max(good["max_ns"]).as_py()),
-            mean_ms=_milliseconds(mean / total(timed, "n") if total(timed, "n") else None),
+            failed=total(rows, "n") - total(good, "n"),
+            latency_ms=_action_percentiles(facts, kind, good),
         )
     return found
+
+
+def _action_percentiles(facts: Facts, kind: str, good: pa.Table) -> Percentiles:
+    recorded = where(facts.operations, kind=kind, outcome="ok")
+    took_ns = np.sort(pc.subtract(recorded["ended_ns"], recorded["started_ns"]).drop_null().to_numpy())
+    if not len(took_ns):  # the evidence is gone: percentiles of several fleets cannot be merged, the slowest is safe
+        p50, p99 = (_milliseconds(pc.max(good[name]).as_py()) for name in ("p50_ns", "p99_ns"))
+        return Percentiles(p50=p50, p99=p99, max=_milliseconds(pc.max(good["max_ns"]).as_py()), n=total(good, "n"))
+    return Percentiles(
+        **{name: _milliseconds(float(took_ns[rank_of(p, len(took_ns)) - 1])) for name, p in LEVELS.items()},
+        max=_milliseconds(float(took_ns[-1])),
+        mean=_milliseconds(float(took_ns.mean())),
+        n=len(took_ns),
+        lost=0,
+        infinite=[],
+        of_delivered={},
+    )
 
 
 def groups(facts: Facts) -> list[Group]:

@@ -115,14 +115,11 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """Connects, subscribes, … over all fleets, in milliseconds where timed."""
+    """Connects, subscribes, … of all fleets; times in milliseconds, of the successful ones."""
 
     n: Annotated[int, _about("How many were tried.")]
     failed: Annotated[int, _about("How many did not succeed.")]
-    p50_ms: Annotated[Ms, _about("Median of the successful ones; of the slowest fleet if there are several.")]
-    p99_ms: Annotated[Ms, _about("99th percentile, likewise.")]
-    max_ms: Annotated[Ms, _about("The slowest.")]
-    mean_ms: Annotated[Ms, _about("Mean over all fleets.")]
+    latency_ms: Annotated[Percentiles, _about("From asking to the answer.")]
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):

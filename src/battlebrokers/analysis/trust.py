@@ -82,25 +82,16 @@ def needed_samples(percentile: str) -> int:
 
 
 def planned_changes(facts: Facts) -> str:
-    """What in the scenario makes latency move on purpose (an absence, a ramp, a slow reader), or nothing."""
-    return next(
-        (
-            name
-            for name in ("away", "ramp", "burst", "reads", "join")
-            if _mentions(facts.manifest.scenario.resolved, name)
-        ),
-        "",
-    )
-
-
-def _mentions(value: object, name: str) -> bool:
-    if isinstance(value, dict):
-        return any(
-            (key == name and inner not in (None, 0, "", [])) or _mentions(inner, name) for key, inner in value.items()
-        )
-    if isinstance(value, list):
-        return any(_mentions(inner, name) for inner in value)
-    return isinstance(value, str) and value.split(" ", 1)[0] == name
+    """What in the scenario makes latency move on purpose: an absence, a late joiner, a slow reader, a ramp; or nothing."""
+    for part in ("fleets", "clients"):
+        groups = facts.manifest.scenario.resolved.get(part)
+        for group in groups.values() if isinstance(groups, dict) else ():
+            if not isinstance(group, dict):
+                continue
+            said = next((key for key in ("away", "join", "reads") if group.get(key)), None)
+            if said or str(group.get("every", "")).startswith("ramp"):
+                return said or "ramp"
+    return ""
 
 
 def _complete(facts: Facts) -> Check:

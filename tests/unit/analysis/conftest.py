@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,24 +26,12 @@ from battlebrokers.tables.manifest import (
     ServiceFacts,
     WorkerFacts,
 )
-from battlebrokers.tables.measures import BUCKET_LOST, BUCKET_TINY, bucket_of
+from battlebrokers.tables.measures import BUCKET_LOST, bucket_of
 from battlebrokers.tables.run_folder import RunFolder
 
 START_NS = 1_790_000_000 * SECOND_NS
-LEDGER_ZERO = dict.fromkeys(
-    (
-        "expected delivered lost indeterminate recovered duplicates duplicates_flagged unexpected late reordered retained"
-        " payload_bytes"
-    ).split(),
-    0,
-)
-PUBLISHING_ZERO = dict.fromkeys(
-    (
-        "planned sent acked refused unacked unsent held_window held_socket held_offline retries unstamped payload_bytes"
-        " structure_bytes url_bytes wire_bytes"
-    ).split(),
-    0,
-)
+LEDGER_ZERO = {c.name: 0 for c in tables.LEDGER.columns if c.kind == "int64"}
+PUBLISHING_ZERO = {c.name: 0 for c in tables.PUBLISHING.columns if c.kind == "int64" and not c.nullable}
 
 
 @dataclass
@@ -91,14 +80,26 @@ class MadeUpRun:
         self.rows.setdefault(table.name, []).append(row)
 
     def latency(
-        self, kind: str, values_ms: Any, *, second: int | Any = 5, phase: str = "measure", fleet: str = "air", client_fleet: str = "app", qos: int = 1
+        self,
+        kind: str,
+        values_ms: Any,
+        *,
+        second: int | Any = 5,
+        phase: str = "measure",
+        fleet: str = "air",
+        client_fleet: str = "app",
+        qos: int = 1,
     ) -> None:
         """Latencies in ms (infinite = never arrived); `second` is one number or one per value."""
         values_ns = np.atleast_1d(np.asarray(values_ms, dtype=float)) * 1e6
-        seconds = np.broadcast_to(np.asarray(second), values_ns.shape)
-        buckets = np.array([BUCKET_LOST if math.isinf(v) else bucket_of(v) for v in values_ns])
-        for s, b in sorted(set(zip(seconds.tolist(), buckets.tolist(), strict=True))):
-            inside = values_ns[(seconds == s) & (buckets == b)]
+        seconds = np.broadcast_to(np.asarray(second, dtype=np.int64), values_ns.shape)
+        buckets = np.array([BUCKET_LOST if math.isinf(v) else bucket_of(v) for v in values_ns], dtype=np.int64)
+        if not len(values_ns):
+            return
+        keys, where = np.unique(np.stack([seconds, buckets]), axis=1, return_inverse=True)
+        order = np.argsort(where, kind="stable")
+        parts = np.split(values_ns[order], np.cumsum(np.bincount(where))[:-1])
+        for (s, b), inside in zip(keys.T.tolist(), parts, strict=True):
             lost = b == BUCKET_LOST
             self.add(
                 tables.LATENCIES,
@@ -131,17 +132,21 @@ class MadeUpRun:
 
     def service(self, service: str, role: str, thread: float, *, phase: str = "measure", **values: Any) -> None:
         base = {
-            "service": service, "role": role, "phase": phase, "samples": self.measure_s, "cpu_mean_percent": thread, "cpu_max_percent": thread,
+            "service": service, "role": role, "phase": phase, "samples": self.measure_s,
+            "cpu_mean_percent": thread, "cpu_max_percent": thread,
             "busiest_thread_mean_percent": thread, "busiest_thread_max_percent": thread, "rss_max_bytes": 50 << 20,
             "read_bytes": 0, "written_bytes": 0, "received_bytes": 0, "sent_bytes": 0, "open_files_max": 10,
             "steal_max_percent": 0.0 if role == "host" else None,
         }  # fmt: skip
         self.add(tables.SERVICES, **(base | values))
 
-    def action(self, kind: str, *, role: str = "device", fleet: str = "air", outcome: str = "ok", n: int = 10, ms: float = 2.0) -> None:
+    def action(
+        self, kind: str, *, role: str = "device", fleet: str = "air", outcome: str = "ok", n: int = 10, ms: float = 2.0
+    ) -> None:
         self.add(
             tables.ACTIONS,
-            role=role, fleet=fleet, kind=kind, outcome=outcome, n=n, first_ns=self.started_ns, last_ns=self.started_ns + SECOND_NS,
+            role=role, fleet=fleet, kind=kind, outcome=outcome, n=n,
+            first_ns=self.started_ns, last_ns=self.started_ns + SECOND_NS,
             mean_ns=ms * 1e6, p50_ns=ms * 1e6, p99_ns=2 * ms * 1e6, max_ns=int(3 * ms * 1e6),
         )  # fmt: skip
 
@@ -156,14 +161,36 @@ class MadeUpRun:
         self.ledger(expected=n, delivered=n, payload_bytes=100 * n)
         start = self.started_ns + (1 + self.warm_up_s) * SECOND_NS
         self.publishing(
-            planned=n, sent=n, acked=n, payload_bytes=100 * n, structure_bytes=100 * n, url_bytes=20 * n, wire_bytes=130 * n,
-            first_sent_ns=start, last_sent_ns=start + self.measure_s * SECOND_NS, last_received_ns=start + self.measure_s * SECOND_NS + 10**7,
+            planned=n, sent=n, acked=n,
+            payload_bytes=100 * n, structure_bytes=100 * n, url_bytes=20 * n, wire_bytes=130 * n,
+            first_sent_ns=start, last_sent_ns=start + self.measure_s * SECOND_NS,
+            last_received_ns=start + self.measure_s * SECOND_NS + 10**7,
         )  # fmt: skip
         per_second = n // max(1, self.measure_s)
         for second in range(self.warm_up_s, self.warm_up_s + self.measure_s):
             common = {"second": second, "phase": "measure", "unsent": 0, "held": 0}
-            self.add(tables.TIMELINE, side="publish", fleet="air", messages=per_second, payload_bytes=100 * per_second, wire_bytes=130 * per_second, planned=per_second, in_flight=0, **common)
-            self.add(tables.TIMELINE, side="deliver", fleet="app", messages=per_second, payload_bytes=100 * per_second, wire_bytes=130 * per_second, planned=0, in_flight=2, **common)
+            self.add(
+                tables.TIMELINE,
+                side="publish",
+                fleet="air",
+                messages=per_second,
+                payload_bytes=100 * per_second,
+                wire_bytes=130 * per_second,
+                planned=per_second,
+                in_flight=0,
+                **common,
+            )
+            self.add(
+                tables.TIMELINE,
+                side="deliver",
+                fleet="app",
+                messages=per_second,
+                payload_bytes=100 * per_second,
+                wire_bytes=130 * per_second,
+                planned=0,
+                in_flight=2,
+                **common,
+            )
         self.service("broker", "contender", 40.0)
         self.service("worker-1", "generator", 30.0)
         self.service("host", "host", 50.0)
@@ -171,7 +198,15 @@ class MadeUpRun:
         self.action("subscribe", role="client", fleet="app", n=2, ms=1.0)
         for role, count in (("device", 10), ("client", 2)):
             for node in range(count):
-                self.add(tables.NODES, role=role, node=node, name=f"{role}-{node}", fleet="air" if role == "device" else "app", protocol="mqtt 3.1.1 tcp", worker="w1")
+                self.add(
+                    tables.NODES,
+                    role=role,
+                    node=node,
+                    name=f"{role}-{node}",
+                    fleet="air" if role == "device" else "app",
+                    protocol="mqtt 3.1.1 tcp",
+                    worker="w1",
+                )
         return self
 
     def manifest(self) -> Manifest:
@@ -182,7 +217,12 @@ class MadeUpRun:
             started_ns=self.started_ns,
             finished_ns=self.phases()[-1].end_ns if self.phases() else None,
             scenario=ScenarioFacts(
-                name=self.scenario, about="Made up.", source="made-up.yaml", text=f"name: {self.scenario}\n", resolved=self.resolved, expect=self.expect
+                name=self.scenario,
+                about="Made up.",
+                source="made-up.yaml",
+                text=f"name: {self.scenario}\n",
+                resolved=self.resolved,
+                expect=self.expect,
             ),
             seed=self.seed,
             plan_sha256=self.plan_sha256,
@@ -198,7 +238,9 @@ class MadeUpRun:
             host=self.host,
             versions={"battlebrokers": "0.1.0", "python": "3.11"},
             phases=self.phases(),
-            workers=[WorkerFacts(f"w{i}", "lab", "boot", 1, 1, self.counters if i == 0 else {}) for i in range(self.workers)],
+            workers=[
+                WorkerFacts(f"w{i}", "lab", "boot", 1, 1, self.counters if i == 0 else {}) for i in range(self.workers)
+            ],
             battle=self.battle,
         )
 
@@ -216,8 +258,6 @@ class MadeUpRun:
                 whole = pa.concat_tables([table.arrow_schema().empty_table(), *pieces])
                 pq.write_table(whole, target / "part-00000.parquet")
         if self.defects:
-            import json
-
             (self.path / "measures" / "defects.json").write_text(json.dumps(self.defects))
         return folder
 

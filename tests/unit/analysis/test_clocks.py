@@ -8,7 +8,8 @@ from battlebrokers.tables import CLOCKS
 
 def probes(*rows: tuple[str, bool, int]) -> pa.Table:
     made = [
-        {"worker": w, "same_clock": same, "t1_ns": 0, "t2_ns": 5, "t3_ns": 5, "t4_ns": trip_ns} for w, same, trip_ns in rows
+        {"worker": w, "same_clock": same, "t1_ns": 0, "t2_ns": 5, "t3_ns": 5, "t4_ns": trip_ns}
+        for w, same, trip_ns in rows
     ]
     return pa.Table.from_pylist(made, schema=CLOCKS.arrow_schema())
 

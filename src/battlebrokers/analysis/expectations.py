@@ -1,0 +1,128 @@
+"""Expectations and QoS promises, judged against what was measured. Pure: figures in, answers in words out.
+
+An expectation that cannot be judged (nothing measured, too few samples for its percentile) says so; `verdict`
+makes that VOID. Lost messages make a percentile infinite, and infinity fails every upper limit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from battlebrokers.analysis.metrics import latency_of
+from battlebrokers.analysis.model import Action, Group, Judged, Latencies, Messages, Percentiles, Publishing, Rates
+from battlebrokers.analysis.trust import needed_samples
+from battlebrokers.clock import MILLISECOND_NS
+from battlebrokers.errors import QuantityError
+from battlebrokers.scenario.expectations import Expectation, parse_expectation
+from battlebrokers.units import format_count, format_duration, format_percent, format_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What expectations can speak of."""
+
+    messages: Messages
+    publishing: Publishing
+    latencies: Latencies
+    rates: Rates
+    actions: dict[str, Action]
+    groups: list[Group]
+
+
+def judge_expectations(texts: list[str], figures: Figures) -> list[Judged]:
+    """Judge a scenario's expectations, in order."""
+    return [_judge_text(text, figures) for text in texts]
+
+
+def judge_promises(groups: list[Group]) -> list[Judged]:
+    """What QoS 1 and 2 promise, judged for each that was used; QoS 0 promises nothing."""
+    found = []
+    for qos, promise in (
+        (1, "QoS 1: nothing acknowledged is lost"),
+        (2, "QoS 2: nothing is lost, nothing comes twice"),
+    ):
+        mine = [group for group in groups if group.qos == qos and group.expected]
+        if not mine:
+            continue
+        expected, lost = sum(group.expected for group in mine), sum(group.lost for group in mine)
+        duplicates = sum(group.duplicates for group in mine)
+        measured = f"{format_count(lost)} of {format_count(expected)} lost"
+        if qos == 2:
+            measured += f", {format_count(duplicates)} twice"
+        broken = [f"{group.fleet} → {group.client_fleet}" for group in mine if not group.promise_kept]
+        if broken:
+            measured += f" ({', '.join(broken[:3])}{' …' if len(broken) > 3 else ''})"
+        value = float(lost + (duplicates if qos == 2 else 0))
+        found.append(Judged(text=promise, ok=not broken, measured=measured, value=value, source="promise"))
+    return found
+
+
+def _judge_text(text: str, figures: Figures) -> Judged:
+    try:
+        expectation = parse_expectation(text)
+    except QuantityError as error:
+        return Judged(text=text, ok=None, measured=f"cannot be read: {error.message}")
+    if expectation.kind == "duration" and expectation.latency is not None:
+        return _judge_latency(expectation, *expectation.latency, figures)
+    return _judge_number(expectation, figures)
+
+
+def _judge_latency(expectation: Expectation, kind: str, statistic: str, figures: Figures) -> Judged:
+    found = _percentiles(kind, figures)
+    value_ms = latency_of(found, statistic)
+    if value_ms is None:
+        return Judged(text=expectation.text, ok=None, measured="nothing was measured")
+    measured = format_duration(value_ms * MILLISECOND_NS)
+    if math.isinf(value_ms):
+        measured += f" ({format_percent(found.lost / found.n)} were lost)"
+    value = None if math.isinf(value_ms) else value_ms
+    if found.n < needed_samples(statistic):
+        measured += f", from {found.n} samples where {statistic} needs {needed_samples(statistic)}"
+        return Judged(text=expectation.text, ok=None, measured=measured, value=value)
+    holds = expectation.holds(value_ms * MILLISECOND_NS)
+    return Judged(text=expectation.text, ok=holds, measured=measured, value=value)
+
+
+def _percentiles(kind: str, figures: Figures) -> Percentiles:
+    if kind in ("connect", "subscribe"):
+        return figures.actions[kind].latency_ms if kind in figures.actions else Percentiles()
+    found: Percentiles = getattr(figures.latencies, kind)
+    return found
+
+
+def _judge_number(expectation: Expectation, figures: Figures) -> Judged:
+    value = _number(expectation.metric, figures)
+    rate = expectation.metric.endswith("_rate")
+    measured = format_rate(value) if rate else format_count(value)
+    base: float | None = None
+    if expectation.relative_to is not None:
+        base = _base(expectation.relative_to, figures, rate=rate)
+        if not base:
+            return Judged(
+                text=expectation.text, ok=None, measured=f"{measured}, but nothing was {expectation.relative_to}"
+            )
+        measured += f", {format_percent(value / base)} of {expectation.relative_to}"
+    elif expectation.metric in _OF_EXPECTED and figures.messages.expected:
+        measured += f" of {format_count(figures.messages.expected)}"
+    return Judged(text=expectation.text, ok=expectation.holds(value, base), measured=measured, value=value)
+
+
+_OF_EXPECTED = frozenset({"delivered", "lost", "indeterminate", "late", "reordered"})
+
+
+def _number(metric: str, figures: Figures) -> float:
+    if metric.endswith("_failures"):
+        action = figures.actions.get(metric.removesuffix("_failures"))
+        return float(action.failed) if action else 0.0
+    if metric.endswith("_rate"):
+        return float(getattr(figures.rates, metric.removesuffix("_rate")))
+    owner = figures.messages if hasattr(figures.messages, metric) else figures.publishing
+    return float(getattr(owner, metric))
+
+
+def _base(name: str, figures: Figures, *, rate: bool) -> float:
+    """The value a share is a share of; for a rate the same count per second."""
+    count = float(getattr(figures.messages, name))
+    sent, sent_rate = figures.messages.sent, figures.rates.sent
+    return count * sent_rate / sent if rate and sent else count

@@ -1,0 +1,45 @@
+"""Where losses are: whether they gather at one pair of fleets, one listener, one device or one topic. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+GATHERED = 0.5
+"""A place is worth naming if it holds at least this share of all losses…"""
+FAIR = 0.8
+"""…while less than this share of all deliveries was expected there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossPlace:
+    """A place that holds more than its part of the losses."""
+
+    words: str
+    filter: str
+    lost: int
+    share: float
+
+
+def where_lost(ledger: pa.Table) -> list[LossPlace]:
+    """The narrowest places that hold most of the losses, the fullest first; empty if they are spread evenly."""
+    lost, expected = (int(pc.sum(ledger[name]).as_py() or 0) for name in ("lost", "expected"))
+    if not lost:
+        return []
+    found = []
+    for keys, words in (
+        (["client_fleet", "client"], "at client {client} of {client_fleet}"),
+        (["fleet", "device"], "from device {device} of {fleet}"),
+        (["topic"], "on topic {topic}"),
+        (["fleet", "client_fleet", "qos"], "on the way from {fleet} to {client_fleet} at QoS {qos}"),
+    ):
+        sums = ledger.group_by(keys).aggregate([("lost", "sum"), ("expected", "sum")])
+        if sums.num_rows < 2:
+            continue
+        top = sums.sort_by([("lost_sum", "descending")]).slice(0, 1).to_pylist()[0]
+        if top["lost_sum"] >= GATHERED * lost and top["expected_sum"] < FAIR * expected:
+            rows = " AND ".join(f"{key} = {top[key]!r}" for key in keys)
+            found.append(LossPlace(words.format(**top), rows, top["lost_sum"], top["lost_sum"] / lost))
+    return sorted(found, key=lambda place: place.share, reverse=True)

@@ -1,0 +1,85 @@
+"""From a run folder to its summary: every figure, the trust in them, the verdict. Writes `summary.json`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from battlebrokers.analysis import figures
+from battlebrokers.analysis.expectations import Figures, judge_expectations, judge_promises
+from battlebrokers.analysis.facts import Facts, read_facts
+from battlebrokers.analysis.latency import latencies
+from battlebrokers.analysis.model import Contender, PhaseSpan, Summary
+from battlebrokers.analysis.trust import judge_trust
+from battlebrokers.analysis.verdict import judge
+from battlebrokers.clock import SECOND_NS
+from battlebrokers.tables.run_folder import RunFolder, write_atomically
+
+
+def build_summary(folder: RunFolder) -> Summary:
+    """The summary of an analysed run, computed anew from its measures."""
+    return summarize(read_facts(folder))
+
+
+def write_summary(folder: RunFolder, summary: Summary) -> None:
+    """Put it into the run folder, in one step."""
+    write_atomically(folder.summary_path, summary.to_json())
+
+
+def summarize(facts: Facts) -> Summary:
+    """The summary of facts already read."""
+    manifest = facts.manifest
+    seen = Figures(
+        messages=figures.messages(facts),
+        publishing=figures.publishing(facts),
+        latencies=latencies(facts),
+        rates=figures.rates(facts),
+        actions=figures.actions(facts),
+        groups=figures.groups(facts),
+    )
+    services = figures.services(facts)
+    trust = judge_trust(facts, seen.latencies, seen.messages, seen.publishing, services)
+    judged = [*judge_expectations(manifest.scenario.expect, seen), *judge_promises(seen.groups)]
+    verdict, reasons = judge(manifest.state, manifest.state_detail, trust, judged)
+    if verdict == "VOID":  # shown, but not judged: nothing measured here says anything about the broker
+        judged = [msgspec.structs.replace(one, ok=None) for one in judged]
+    ends = [phase.end_ns for phase in manifest.phases]
+    return Summary(
+        run=manifest.run,
+        verdict=verdict,
+        reasons=reasons,
+        scenario=manifest.scenario.name,
+        contender=Contender(
+            name=manifest.contender.name, version=manifest.contender.version, profile=manifest.contender.profile
+        ),
+        messages=seen.messages,
+        latency_ms=seen.latencies,
+        rates=seen.rates,
+        bytes=figures.volumes(facts),
+        trust=trust,
+        expectations=judged,
+        state=manifest.state,
+        started=datetime.fromtimestamp(manifest.started_ns / SECOND_NS, UTC).isoformat(timespec="seconds"),
+        duration_s=round((max(ends) - manifest.started_ns) / SECOND_NS, 3) if ends else 0.0,
+        seed=manifest.seed,
+        plan_sha256=manifest.plan_sha256,
+        devices=figures.count_nodes(facts, "device"),
+        clients=figures.count_nodes(facts, "client"),
+        phases=[
+            PhaseSpan(
+                name=phase.name,
+                start_s=round((phase.start_ns - facts.load_start_ns) / SECOND_NS, 3),
+                duration_s=round((phase.end_ns - phase.start_ns) / SECOND_NS, 3),
+            )
+            for phase in manifest.phases
+        ],
+        publishing=seen.publishing,
+        times_s=figures.times(facts),
+        actions=seen.actions,
+        groups=seen.groups,
+        balance=figures.balance(facts),
+        services=services,
+        battle=msgspec.structs.asdict(manifest.battle) if manifest.battle else None,
+        tags=manifest.tags,
+    )

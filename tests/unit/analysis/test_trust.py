@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from battlebrokers import tables
+from battlebrokers.analysis.summary import build_summary
+from battlebrokers.analysis.trust import needed_samples
+
+
+def level(summary, check_id):
+    return next(check.level for check in summary.trust.checks if check.id == check_id)
+
+
+def seconds(run, n):
+    return run.warm_up_s + np.arange(n) % run.measure_s
+
+
+def lagging(make_run, lag_ms, *, share=0.05, n=3000, service_ms=2.0):
+    """A run in which a share of the sends was late; response = service + lag."""
+    run = make_run().healthy(0)
+    lags = np.where(np.arange(n) % round(1 / share) == 0, lag_ms, 0.05)
+    run.latency("lag", lags, second=seconds(run, n))
+    run.latency("service", np.full(n, service_ms), second=seconds(run, n))
+    run.latency("response", service_ms + lags, second=seconds(run, n))
+    run.ledger(expected=n, delivered=n)
+    run.publishing(planned=n, sent=n, acked=n)
+    return build_summary(run.write())
+
+
+def test_a_late_generator_voids_the_run(make_run):
+    summary = lagging(make_run, 30.0)
+    assert summary.verdict == "VOID"
+    assert level(summary, "generator-late") == "void"
+    assert summary.trust.late_share == pytest.approx(0.05, abs=0.001)
+    assert "5.00% of the sends" in summary.reasons[0]
+    assert "30 ms" in summary.reasons[0]
+
+
+def test_lateness_that_does_not_move_the_p99_is_a_warning(make_run):
+    summary = lagging(make_run, 1.8)
+    assert level(summary, "generator-late") == "warning"
+    assert summary.verdict == "PASS"
+
+
+def test_one_late_send_in_a_thousand_is_fine(make_run):
+    assert level(lagging(make_run, 500.0, share=0.001), "generator-late") == "ok"
+
+
+def test_lateness_of_a_tenth_of_a_slow_response_is_fine(make_run):
+    assert level(lagging(make_run, 15.0, service_ms=200.0), "generator-late") == "ok"
+
+
+def test_messages_held_by_the_broker_never_void(make_run):
+    run = make_run().healthy(3000)
+    run.publishing(planned=600, sent=0, unsent=600, held_socket=600)
+    run.latency("held", [5000.0] * 600)
+    summary = build_summary(run.write())
+    assert summary.verdict == "PASS"
+    assert level(summary, "generator-short") == "note"
+
+
+def test_a_generator_that_sends_too_little_voids(make_run):
+    run = make_run().healthy(3000)
+    run.publishing(planned=600, sent=0, unsent=600)
+    summary = build_summary(run.write())
+    assert summary.verdict == "VOID"
+    assert "83.33% of the planned" in summary.reasons[0]
+
+
+def test_a_full_generator_core_voids(make_run):
+    run = make_run().healthy()
+    run.service("worker-2", "generator", 97.0)
+    summary = build_summary(run.write())
+    assert summary.verdict == "VOID"
+    assert summary.reasons == [
+        "the generator's busiest thread used 97 % of a core (limit 90 %): it may have been the limit"
+    ]
+
+
+def test_a_full_broker_core_is_not_our_problem(make_run):
+    run = make_run().healthy()
+    run.service("kernel", "contender", 100.0)
+    assert build_summary(run.write()).verdict == "PASS"
+
+
+def test_recorder_overflow_voids(make_run):
+    summary = build_summary(make_run(counters={"recorder_overflow": 12}).healthy().write())
+    assert (summary.verdict, summary.trust.recorder_overflow) == ("VOID", 12)
+
+
+@pytest.mark.parametrize(
+    ("file", "verdict"), [("recorded/deliveries/w1-3.parquet", "VOID"), ("recorded/resources/r1.parquet", "PASS")]
+)
+def test_damaged_evidence_voids_unless_it_is_only_resources(make_run, file, verdict):
+    run = make_run().healthy()
+    run.defects.append({"file": file, "reason": "cut short"})
+    assert build_summary(run.write()).verdict == verdict
+
+
+def test_an_unreadable_list_of_defects_is_itself_a_defect(make_run):
+    folder = make_run().healthy().write()
+    (folder.path / "measures" / "defects.json").write_text("{oops")
+    summary = build_summary(folder)
+    assert level(summary, "evidence-damaged") == "warning"
+
+
+@pytest.mark.parametrize("state", ["interrupted", "running", "failed"])
+def test_an_unfinished_run_is_void(make_run, state):
+    summary = build_summary(make_run(state=state).healthy().write())
+    assert summary.verdict == "VOID"
+    assert summary.trust.checks[0].level == "void"
+
+
+def test_a_run_that_never_measured_is_void(make_run):
+    summary = build_summary(make_run(measure_s=0).healthy(0).write())
+    assert summary.verdict == "VOID"
+    assert "never reached its measure phase" in summary.reasons[0]
+
+
+def test_fewer_than_thirty_samples_are_void(make_run):
+    assert build_summary(make_run().healthy(29).write()).verdict == "VOID"
+
+
+def growing(make_run, **values):
+    run = make_run(**values).healthy(0)
+    n = 3000
+    at = seconds(run, n)
+    latency = 5.0 * (1 + at - run.warm_up_s)
+    for kind in ("response", "service"):
+        run.latency(kind, latency, second=at)
+    run.latency("lag", np.full(n, 0.05), second=at)
+    run.ledger(expected=n, delivered=n)
+    run.publishing(planned=n, sent=n, acked=n)
+    return build_summary(run.write())
+
+
+def test_a_growing_queue_is_unsteady_and_void(make_run):
+    summary = growing(make_run)
+    assert summary.trust.steady is False
+    assert summary.verdict == "VOID"
+    assert "never settled" in summary.reasons[0]
+
+
+def test_latency_that_moves_by_plan_is_only_noted(make_run):
+    summary = growing(make_run, resolved={"clients": {"app": {"away": {"at": "5s", "for": "3s"}}}})
+    assert level(summary, "unsteady") == "note"
+    assert summary.verdict == "PASS"
+
+
+def test_a_short_window_is_noted_not_voided(make_run):
+    summary = growing(make_run, measure_s=10)
+    assert summary.trust.steady is None
+    assert summary.verdict == "PASS"
+
+
+def test_steal_is_a_warning(make_run):
+    run = make_run().healthy()
+    run.service("host", "host", 50.0, steal_max_percent=7.5)
+    summary = build_summary(run.write())
+    assert level(summary, "steal") == "warning"
+    assert (summary.verdict, summary.trust.steal_percent) == ("PASS", 7.5)
+
+
+def test_clocks_further_apart_than_the_latency_void(make_run):
+    run = make_run(workers=2).healthy(ms=2.0)
+    for worker in ("w0", "w1"):
+        run.add(tables.CLOCKS, worker=worker, same_clock=False, t1_ns=0, t2_ns=0, t3_ns=0, t4_ns=9_000_000)
+    summary = build_summary(run.write())
+    assert summary.trust.clock_error_us == 9000
+    assert summary.verdict == "VOID"
+
+
+def test_needed_samples_grow_with_the_percentile():
+    assert [needed_samples(p) for p in ("p50", "p90", "p95", "p99", "p999")] == [1, 29, 59, 299, 2995]
