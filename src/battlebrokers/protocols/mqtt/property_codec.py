@@ -21,7 +21,9 @@ Form = Literal["flag", "bit", "u16", "u32", "varint", "text", "topic", "binary",
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class Kind:
+    """One property: its number, the field it fills, its form and who may carry it."""
+
     number: int
     name: str
     form: Form
@@ -49,33 +51,33 @@ _EXPLAINED: tuple[Carrier, ...] = (
 _ALL: tuple[Carrier, ...] = (*_EXPLAINED, _CONNECT, _PUBLISH, "will", _SUBSCRIBE, PacketType.UNSUBSCRIBE)
 
 KINDS = (
-    _Kind(0x01, "payload_format", "bit", _MESSAGES),
-    _Kind(0x02, "message_expiry_s", "u32", _MESSAGES),
-    _Kind(0x03, "content_type", "text", _MESSAGES),
-    _Kind(0x08, "response_topic", "topic", _MESSAGES),
-    _Kind(0x09, "correlation_data", "binary", _MESSAGES),
-    _Kind(0x0B, "subscription_identifiers", "varint", (_PUBLISH, _SUBSCRIBE), nonzero=True, many=(_PUBLISH,)),
-    _Kind(0x11, "session_expiry_s", "u32", (*_GREETINGS, _DISCONNECT)),
-    _Kind(0x12, "assigned_client_id", "text", (_CONNACK,)),
-    _Kind(0x13, "server_keep_alive_s", "u16", (_CONNACK,)),
-    _Kind(0x15, "authentication_method", "text", (*_GREETINGS, _AUTH)),
-    _Kind(0x16, "authentication_data", "binary", (*_GREETINGS, _AUTH)),
-    _Kind(0x17, "request_problem_information", "flag", (_CONNECT,)),
-    _Kind(0x18, "will_delay_s", "u32", ("will",)),
-    _Kind(0x19, "request_response_information", "flag", (_CONNECT,)),
-    _Kind(0x1A, "response_information", "text", (_CONNACK,)),
-    _Kind(0x1C, "server_reference", "text", (_CONNACK, _DISCONNECT)),
-    _Kind(0x1F, "reason_string", "text", _EXPLAINED),
-    _Kind(0x21, "receive_maximum", "u16", _GREETINGS, nonzero=True),
-    _Kind(0x22, "topic_alias_maximum", "u16", _GREETINGS),
-    _Kind(0x23, "topic_alias", "u16", (_PUBLISH,), nonzero=True),
-    _Kind(0x24, "maximum_qos", "bit", (_CONNACK,)),
-    _Kind(0x25, "retain_available", "flag", (_CONNACK,)),
-    _Kind(0x26, "user_properties", "pair", _ALL, many=_ALL),
-    _Kind(0x27, "maximum_packet_bytes", "u32", _GREETINGS, nonzero=True),
-    _Kind(0x28, "wildcard_subscription_available", "flag", (_CONNACK,)),
-    _Kind(0x29, "subscription_identifiers_available", "flag", (_CONNACK,)),
-    _Kind(0x2A, "shared_subscription_available", "flag", (_CONNACK,)),
+    Kind(0x01, "payload_format", "bit", _MESSAGES),
+    Kind(0x02, "message_expiry_s", "u32", _MESSAGES),
+    Kind(0x03, "content_type", "text", _MESSAGES),
+    Kind(0x08, "response_topic", "topic", _MESSAGES),
+    Kind(0x09, "correlation_data", "binary", _MESSAGES),
+    Kind(0x0B, "subscription_identifiers", "varint", (_PUBLISH, _SUBSCRIBE), nonzero=True, many=(_PUBLISH,)),
+    Kind(0x11, "session_expiry_s", "u32", (*_GREETINGS, _DISCONNECT)),
+    Kind(0x12, "assigned_client_id", "text", (_CONNACK,)),
+    Kind(0x13, "server_keep_alive_s", "u16", (_CONNACK,)),
+    Kind(0x15, "authentication_method", "text", (*_GREETINGS, _AUTH)),
+    Kind(0x16, "authentication_data", "binary", (*_GREETINGS, _AUTH)),
+    Kind(0x17, "request_problem_information", "flag", (_CONNECT,)),
+    Kind(0x18, "will_delay_s", "u32", ("will",)),
+    Kind(0x19, "request_response_information", "flag", (_CONNECT,)),
+    Kind(0x1A, "response_information", "text", (_CONNACK,)),
+    Kind(0x1C, "server_reference", "text", (_CONNACK, _DISCONNECT)),
+    Kind(0x1F, "reason_string", "text", _EXPLAINED),
+    Kind(0x21, "receive_maximum", "u16", _GREETINGS, nonzero=True),
+    Kind(0x22, "topic_alias_maximum", "u16", _GREETINGS),
+    Kind(0x23, "topic_alias", "u16", (_PUBLISH,), nonzero=True),
+    Kind(0x24, "maximum_qos", "bit", (_CONNACK,)),
+    Kind(0x25, "retain_available", "flag", (_CONNACK,)),
+    Kind(0x26, "user_properties", "pair", _ALL, many=_ALL),
+    Kind(0x27, "maximum_packet_bytes", "u32", _GREETINGS, nonzero=True),
+    Kind(0x28, "wildcard_subscription_available", "flag", (_CONNACK,)),
+    Kind(0x29, "subscription_identifiers_available", "flag", (_CONNACK,)),
+    Kind(0x2A, "shared_subscription_available", "flag", (_CONNACK,)),
 )
 _BY_NUMBER = {kind.number: kind for kind in KINDS}
 _LISTS = frozenset({"subscription_identifiers", "user_properties"})
@@ -122,7 +124,7 @@ def read_properties(reader: wire.Reader, carrier: Carrier) -> Properties:
     return Properties(**{name: tuple(values) if name in _LISTS else values[0] for name, values in found.items()})  # type: ignore[arg-type]
 
 
-def _read(kind: _Kind, block: wire.Reader) -> object:
+def _read(kind: Kind, block: wire.Reader) -> object:
     match kind.form:
         case "flag":
             byte = block.u8()
@@ -143,7 +145,7 @@ def _read(kind: _Kind, block: wire.Reader) -> object:
             return block.text(), block.text()
 
 
-def _write(kind: _Kind, value: object) -> bytes:
+def _write(kind: Kind, value: object) -> bytes:
     what = f"the property {kind.name}"
     match kind.form, value:
         case "flag" | "bit", int():
@@ -163,7 +165,7 @@ def _write(kind: _Kind, value: object) -> bytes:
     raise MalformedPacket(f"{what} cannot be {value!r:.80}")
 
 
-def _check_value(kind: _Kind, value: object) -> None:
+def _check_value(kind: Kind, value: object) -> None:
     if kind.form in {"flag", "bit"} and value not in {0, 1}:
         raise MalformedPacket(f"the property {kind.name} is {value}, only 0 and 1 are defined", PROTOCOL_ERROR)
     if kind.nonzero and value == 0:
@@ -173,11 +175,11 @@ def _check_value(kind: _Kind, value: object) -> None:
         check_topic(value)
 
 
-def _check_carrier(kind: _Kind, carrier: Carrier) -> None:
+def _check_carrier(kind: Kind, carrier: Carrier) -> None:
     if carrier not in kind.carriers:
         where = "a will" if isinstance(carrier, str) else carrier.name
         raise MalformedPacket(f"the property {kind.name} is not allowed in {where}", PROTOCOL_ERROR)
 
 
-def _twice(kind: _Kind) -> MalformedPacket:
+def _twice(kind: Kind) -> MalformedPacket:
     return MalformedPacket(f"the property {kind.name} occurs more than once", PROTOCOL_ERROR)
