@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from battlebrokers.contenders.spec import Contender, Profile
+from battlebrokers.contenders.spec import Contender, Profile, Transport
 from battlebrokers.contenders.template import names_in, render, symbolic
 from battlebrokers.errors import UsageError
 
@@ -58,7 +58,7 @@ class Templates:
     files: Mapping[str, str]
     command: tuple[str, ...]
     env: Mapping[str, str]
-    endpoints: Mapping[str, str]
+    endpoints: Mapping[Transport, str]
     ports: tuple[str, ...]
 
     def filled(self, values: Mapping[str, str]) -> Configuration:
@@ -84,7 +84,7 @@ def put_together(contender: Contender, profile: Profile, tls: TlsServerFiles | N
     chosen = contender.profiles[profile]
     files = dict(chosen.files)
     env = {**contender.run.env, **chosen.env}
-    endpoints: dict[str, str] = {**contender.endpoints}
+    endpoints = dict(contender.endpoints)
     ports = list(contender.ports)
     if tls is not None:
         if contender.tls is None:
@@ -101,6 +101,6 @@ def put_together(contender: Contender, profile: Profile, tls: TlsServerFiles | N
             for name, text in addition.items():
                 if name in files:
                     files[name] += text
-        endpoints.update({**contender.tls.endpoints})
+        endpoints |= contender.tls.endpoints
         ports += contender.tls.ports
     return Templates(files, tuple(contender.run.command), env, endpoints, tuple(ports))

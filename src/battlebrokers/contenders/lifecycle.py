@@ -27,6 +27,7 @@ __all__ = ["RunningContender", "TlsServerFiles", "start_contender"]
 PORT_ATTEMPTS = 3
 LAST_LINES = 15
 POLL_S = 0.02
+READ_LOG_S = 0.5
 
 _PORT_TAKEN = re.compile(r"address already in use|address in use|eaddrinuse", re.IGNORECASE)
 
@@ -93,7 +94,7 @@ def _start(contender: Contender, configuration: Configuration, place: Place) -> 
         process = place.start(configuration, contender.stop)
         try:
             urls = [parse_broker_url(url) for url in configuration.endpoints.values()]
-            _wait_until_ready(process, contender, urls, place.ports.numbers[contender.ready.port])
+            _wait_until_ready(process, contender, urls, place)
         except BaseException:
             process.kill()
             raise
@@ -103,11 +104,14 @@ def _start(contender: Contender, configuration: Configuration, place: Place) -> 
     return process
 
 
-def _wait_until_ready(process: KeptProcess, contender: Contender, urls: Sequence[BrokerUrl], port: int) -> None:
+def _wait_until_ready(process: KeptProcess, contender: Contender, urls: Sequence[BrokerUrl], place: Place) -> None:
     """Wait until our own process listens on every endpoint and answers an MQTT CONNECT."""
-    until = time.monotonic() + contender.ready.within_s
+    port = place.ports.numbers[contender.ready.port]
+    now = time.monotonic()
+    until = now + contender.ready.within_s
+    read_log_at = now + READ_LOG_S
     why = "it does not listen on all its ports"
-    while time.monotonic() < until:
+    while now < until:
         status = process.poll()
         if status is not None:
             raise _NotReadyError(f"it ended with {_told(status)}")
@@ -117,7 +121,13 @@ def _wait_until_ready(process: KeptProcess, contender: Contender, urls: Sequence
             why = greet(urls[0].host, port, 5.0)
             if not why and process.poll() is None:
                 return
+        if now >= read_log_at:
+            # some brokers log that a port is taken and stay
+            if _PORT_TAKEN.search("\n".join(place.last_lines(LAST_LINES))):
+                raise _NotReadyError("a port it needs is taken")
+            read_log_at = now + READ_LOG_S
         time.sleep(POLL_S)
+        now = time.monotonic()
     raise _NotReadyError(f"not ready after {contender.ready.within_s:g} s: {why}")
 
 

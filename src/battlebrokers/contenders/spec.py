@@ -88,8 +88,6 @@ class BrokerCapabilities(_Strict):
     retain: bool = True
     persistent_session: bool = True
     will: bool = True
-    max_payload_bytes: int | None = None
-    """Its default limit, where it has one below MQTT's own."""
     notes: list[str] = []
     since: dict[str, CapabilityChange] = {}
     """Version → what it added."""

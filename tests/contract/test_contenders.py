@@ -1,0 +1,469 @@
+"""One suite over every contender: what it claims in its file is what it does here. Missing ones say what to install."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+import psutil
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from battlebrokers.contenders import ports as ports_module
+from battlebrokers.contenders.availability import Missing, availability
+from battlebrokers.contenders.broker_url import parse_broker_url
+from battlebrokers.contenders.lifecycle import RunningContender, TlsServerFiles, start_contender
+from battlebrokers.contenders.reader import SPECS, find_contender, load_contenders
+from battlebrokers.errors import BattleError, ContenderError, ExitCode
+
+pytestmark = pytest.mark.broker
+
+WAIT_S = 20.0
+SLOW = {"rabbitmq"}
+
+
+def contender_params(*, quick_only: bool = False) -> list[Any]:
+    names = [contender.name for contender in load_contenders()]
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [], id=name)
+        for name in names
+        if not (quick_only and name in SLOW)
+    ]
+
+
+def must_be_here(name: str) -> None:
+    here = availability(find_contender(name))
+    if isinstance(here, Missing):
+        pytest.skip(f"{name} cannot run here: {here.what} is missing; {here.hint}")
+
+
+def eventually(condition: Callable[[], object], within_s: float = WAIT_S) -> bool:
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def everyone(broker: RunningContender) -> list[psutil.Process]:
+    return [psutil.Process(pid) for _, pids in broker.services for pid in pids]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not [process for process in processes if process.is_running()]
+
+
+def listening(broker: RunningContender) -> list[str]:
+    found = []
+    for url in broker.endpoints.values():
+        place = parse_broker_url(url)
+        with contextlib.suppress(OSError), socket.create_connection((place.host, place.port), 1.0):
+            found.append(url)
+    return found
+
+
+@dataclass
+class Peer:
+    """A paho client that remembers what it was told."""
+
+    client: paho.Client
+    connected: queue.Queue[Any] = field(default_factory=queue.Queue)
+    granted: queue.Queue[list[Any]] = field(default_factory=queue.Queue)
+    messages: queue.Queue[paho.MQTTMessage] = field(default_factory=queue.Queue)
+
+    def subscribe(self, topic: str, qos: int) -> int:
+        self.client.subscribe(topic, qos)
+        return int(self.granted.get(timeout=WAIT_S)[0].value)
+
+    def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool = False) -> None:
+        self.client.publish(topic, payload, qos, retain).wait_for_publish(WAIT_S)
+
+    def next(self) -> paho.MQTTMessage:
+        return self.messages.get(timeout=WAIT_S)
+
+    def nothing_more(self) -> bool:
+        with contextlib.suppress(queue.Empty):
+            self.messages.get(timeout=0.3)
+            return False
+        return True
+
+
+@pytest.fixture
+def peers() -> Iterator[Callable[..., Peer]]:
+    made: list[paho.Client] = []
+
+    def join(
+        broker: RunningContender,
+        transport: str = "tcp",
+        *,
+        version: str = "3.1.1",
+        client_id: str = "",
+        clean: bool = True,
+        will: tuple[str, bytes] | None = None,
+        ca: Path | None = None,
+        certificate: tuple[Path, Path] | None = None,
+    ) -> Peer:
+        place = parse_broker_url(broker.endpoints[transport])
+        five = version == "5"
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id or f"peer-{uuid.uuid4().hex[:12]}",
+            clean_session=None if five else clean,
+            protocol=MQTTProtocolVersion.MQTTv5 if five else MQTTProtocolVersion.MQTTv311,
+            transport="websockets" if transport in ("ws", "wss") else "tcp",
+            reconnect_on_failure=False,
+        )
+        peer = Peer(client)
+        client.on_connect = lambda _c, _u, _f, reason, _p: peer.connected.put(reason)
+        client.on_connect_fail = lambda _c, _u: peer.connected.put(None)
+        client.on_disconnect = lambda _c, _u, _f, reason, _p: peer.connected.put(reason)
+        client.on_subscribe = lambda _c, _u, _m, reasons, _p: peer.granted.put(reasons)
+        client.on_message = lambda _c, _u, message: peer.messages.put(message)
+        if place.path:
+            client.ws_set_options(path=place.path)
+        if will is not None:
+            client.will_set(will[0], will[1], qos=1)
+        if ca is not None:
+            cert, key = (str(path) for path in certificate) if certificate else (None, None)
+            client.tls_set(str(ca), cert, key, tls_version=ssl.PROTOCOL_TLS_CLIENT)
+        made.append(client)
+        client.connect(place.host, place.port, keepalive=30)
+        client.loop_start()
+        reason = peer.connected.get(timeout=WAIT_S)
+        if reason is None or reason.is_failure:
+            raise ConnectionRefusedError(str(reason))
+        return peer
+
+    yield join
+    for client in made:
+        client.disconnect()
+        client.loop_stop()
+
+
+@pytest.fixture(scope="module", params=contender_params())
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningContender]:
+    must_be_here(request.param)
+    # a space in the folder's name is normal, and breaks many a start script
+    folder = tmp_path_factory.mktemp("run") / f"its {request.param}"
+    with start_contender(request.param, "stock", folder) as running:
+        yield running
+
+
+def test_it_is_up_with_version_configuration_and_logs(broker: RunningContender) -> None:
+    assert broker.alive()
+    assert broker.reachable()
+    assert broker.exit_status is None
+    assert broker.version[0].isdigit()
+    assert len(broker.config_sha256) == 64
+    assert str(parse_broker_url(broker.endpoints["tcp"]).port) in broker.config_text
+    assert all(path.is_file() for path in broker.log_paths)
+
+
+def test_each_of_its_services_has_processes(broker: RunningContender) -> None:
+    for service, pids in broker.services:
+        assert pids, service
+        assert all(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_it_listens_where_it_was_told_to(broker: RunningContender) -> None:
+    assert set(broker.endpoints) <= set(broker.capabilities.transports if broker.capabilities else ())
+    assert listening(broker) == list(broker.endpoints.values())
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+def test_a_message_comes_back_with_every_qos_it_honours(
+    broker: RunningContender, peers: Callable[..., Peer], transport: str
+) -> None:
+    assert broker.capabilities is not None
+    peer = peers(broker, transport)
+    for qos in range(broker.capabilities.qos + 1):
+        topic = f"contract/{transport}/{qos}"
+        assert peer.subscribe(topic, qos) == qos
+        peer.publish(topic, f"hello {qos}".encode(), qos)
+        message = peer.next()
+        assert (message.topic, message.payload, message.qos) == (topic, f"hello {qos}".encode(), qos)
+
+
+def test_it_does_not_grant_or_deliver_more_than_the_qos_it_claims(
+    broker: RunningContender, peers: Callable[..., Peer]
+) -> None:
+    assert broker.capabilities is not None
+    assert peers(broker).subscribe("contract/most", 2) == broker.capabilities.qos
+
+
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+def test_it_speaks_the_versions_it_claims_and_no_other(
+    broker: RunningContender, peers: Callable[..., Peer], version: str
+) -> None:
+    assert broker.capabilities is not None
+    if version in broker.capabilities.mqtt:
+        peers(broker, version=version)
+    else:
+        with pytest.raises(ConnectionError):
+            peers(broker, version=version)
+
+
+def test_shared_subscriptions_are_shared_or_not_claimed(broker: RunningContender, peers: Callable[..., Peer]) -> None:
+    assert broker.capabilities is not None
+    members = [peers(broker), peers(broker)]
+    for member in members:
+        member.subscribe("$share/group/contract/shared", 1)
+    publisher = peers(broker)
+    for number in range(10):
+        publisher.publish("contract/shared", str(number).encode(), 1)
+    wanted = 10 if broker.capabilities.shared else 0
+    assert eventually(lambda: sum(member.messages.qsize() for member in members) >= wanted)
+    assert all(member.messages.qsize() < 10 for member in members)
+    if not broker.capabilities.shared:
+        assert all(member.nothing_more() for member in members)
+
+
+def test_a_persistent_session_keeps_messages_or_is_not_claimed(
+    broker: RunningContender, peers: Callable[..., Peer]
+) -> None:
+    assert broker.capabilities is not None
+    name = f"sleeper-{uuid.uuid4().hex[:8]}"
+    sleeper = peers(broker, client_id=name, clean=False)
+    sleeper.subscribe("contract/asleep", 1)
+    sleeper.client.disconnect()
+    sleeper.connected.get(timeout=WAIT_S)
+    peers(broker).publish("contract/asleep", b"while you were away", 1)
+    awake = peers(broker, client_id=name, clean=False)
+    if broker.capabilities.persistent_session:
+        assert awake.next().payload == b"while you were away"
+    else:
+        assert awake.nothing_more()
+
+
+def test_a_will_is_sent_when_a_client_vanishes(broker: RunningContender, peers: Callable[..., Peer]) -> None:
+    watcher = peers(broker)
+    watcher.subscribe("contract/will", 1)
+    mortal = peers(broker, will=("contract/will", b"gone"))
+    sock: Any = mortal.client.socket()
+    sock.shutdown(socket.SHUT_RDWR)
+    assert watcher.next().payload == b"gone"
+
+
+def test_a_retained_message_waits_for_a_late_subscriber(broker: RunningContender, peers: Callable[..., Peer]) -> None:
+    peers(broker).publish("contract/retained", b"still here", 1, retain=True)
+    late = peers(broker)
+    late.subscribe("contract/retained", 1)
+    message = late.next()
+    assert (message.payload, message.retain) == (b"still here", True)
+    late.publish("contract/retained", b"", 1, retain=True)
+
+
+def test_a_client_id_of_62_characters_and_a_payload_of_a_mebibyte_pass(
+    broker: RunningContender, peers: Callable[..., Peer]
+) -> None:
+    peer = peers(broker, client_id="x" * 62)
+    peer.subscribe("contract/large", 1)
+    peer.publish("contract/large", bytes(1 << 20), 1)
+    assert len(peer.next().payload) == 1 << 20
+
+
+@pytest.mark.parametrize("name", contender_params())
+def test_stopping_leaves_no_process_no_port_and_no_data(name: str, tmp_path: Path) -> None:
+    must_be_here(name)
+    running = start_contender(name, "tuned", tmp_path)
+    processes = everyone(running)
+    assert processes
+    running.stop()
+    assert gone(processes)
+    assert listening(running) == []
+    assert not running.alive()
+    assert running.exit_status == 0
+    assert running.log_paths
+    assert not list(tmp_path.glob("data-*"))
+    running.stop()
+
+
+@pytest.mark.parametrize("name", contender_params(quick_only=True))
+def test_killing_is_noticed(name: str, tmp_path: Path) -> None:
+    must_be_here(name)
+    with start_contender(name, "stock", tmp_path) as running:
+        processes = everyone(running)
+        running.kill()
+        assert not running.alive()
+        assert running.exit_status == -signal.SIGKILL
+        assert gone(processes)
+        assert listening(running) == []
+
+
+def test_a_death_that_we_did_not_ask_for_is_noticed(tmp_path: Path) -> None:
+    with start_contender("amqtt", "stock", tmp_path) as running:
+        os.kill(running.services[0][1][0], signal.SIGKILL)
+        assert eventually(lambda: not running.alive())
+        assert running.exit_status == -signal.SIGKILL
+        assert running.services == [("amqtt", [])]
+
+
+def test_a_frozen_broker_is_alive_and_can_be_stopped(tmp_path: Path) -> None:
+    with start_contender("amqtt", "stock", tmp_path) as running:
+        os.kill(running.services[0][1][0], signal.SIGSTOP)
+        assert running.alive()
+
+
+@pytest.mark.parametrize("name", contender_params(quick_only=True))
+def test_two_of_a_kind_run_side_by_side_with_the_same_configuration(
+    name: str, tmp_path: Path, peers: Callable[..., Peer]
+) -> None:
+    must_be_here(name)
+    with (
+        start_contender(name, "stock", tmp_path / "one") as one,
+        start_contender(name, "stock", tmp_path / "two") as two,
+    ):
+        assert not set(one.endpoints.values()) & set(two.endpoints.values())
+        assert one.config_sha256 == two.config_sha256
+        assert one.config_text != two.config_text
+        here, there = peers(one), peers(two)
+        there.subscribe("contract/apart", 0)
+        here.publish("contract/apart", b"for one only", 1)
+        assert there.nothing_more()
+
+
+def test_a_broken_configuration_fails_with_the_brokers_last_words(tmp_path: Path) -> None:
+    must_be_here("mosquitto")
+    broken = tmp_path / "broken.yaml"
+    text = (SPECS / "mosquitto.yaml").read_text().replace("allow_anonymous true", "allow_everything true")
+    broken.write_text(text)
+    with pytest.raises(ContenderError) as caught:
+        start_contender(str(broken), "stock", tmp_path / "run")
+    assert caught.value.exit_code is ExitCode.BROKER_FAILED
+    assert "mosquitto did not start: it ended with status" in caught.value.message
+    assert "allow_everything" in caught.value.message
+    assert str(tmp_path / "run") in caught.value.hint
+
+
+def test_a_broker_that_never_answers_is_ended_and_told(tmp_path: Path) -> None:
+    deaf = tmp_path / "deaf.yaml"
+    text = (SPECS / "amqtt.yaml").read_text()
+    text = text.replace("-m, amqtt.scripts.broker_script", '-c, "import time; time.sleep(600)"').replace(
+        "within_s: 30", "within_s: 0.3"
+    )
+    deaf.write_text(text)
+    with pytest.raises(ContenderError, match=r"not ready after 0\.3 s"):
+        start_contender(str(deaf), "stock", tmp_path / "run")
+
+
+def test_a_port_somebody_else_took_is_given_up_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    honest = ports_module.HeldPorts.__init__
+    tries = []
+
+    def first_a_taken_one(self: ports_module.HeldPorts, names: Any, host: str) -> None:
+        honest(self, names, host)
+        tries.append(self)
+        if len(tries) == 1:
+            self.numbers["mqtt"] = taken.getsockname()[1]
+
+    monkeypatch.setattr(ports_module.HeldPorts, "__init__", first_a_taken_one)
+    with taken, start_contender("amqtt", "stock", tmp_path) as running:
+        assert len(tries) == 2
+        assert parse_broker_url(running.endpoints["tcp"]).port != taken.getsockname()[1]
+
+
+def test_ports_that_stay_taken_end_in_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    honest = ports_module.HeldPorts.__init__
+
+    def always_a_taken_one(self: ports_module.HeldPorts, names: Any, host: str) -> None:
+        honest(self, names, host)
+        self.numbers["mqtt"] = taken.getsockname()[1]
+
+    monkeypatch.setattr(ports_module.HeldPorts, "__init__", always_a_taken_one)
+    with taken, pytest.raises(BattleError) as caught:
+        start_contender("amqtt", "stock", tmp_path)
+    assert "Something else listens" in caught.value.hint
+
+
+@dataclass(frozen=True)
+class Certificates:
+    ca: Path
+    server: tuple[Path, Path]
+    client: tuple[Path, Path]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    import datetime as dt
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    folder = tmp_path_factory.mktemp("certificates")
+    now = dt.datetime.now(dt.UTC)
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    ca_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test ca")])
+
+    def write(name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> tuple[Path, Path]:
+        pem = serialization.Encoding.PEM
+        paths = (folder / f"{name}.pem", folder / f"{name}.key")
+        paths[0].write_bytes(certificate.public_bytes(pem))
+        paths[1].write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+        return paths
+
+    def issue(name: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_ca: bool) -> x509.Certificate:
+        local = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(ca_name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(days=1))
+            .not_valid_after(now + dt.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+            .add_extension(local, critical=False)
+            .sign(ca_key, hashes.SHA256())
+        )
+
+    pairs = []
+    for name in ("server", "client"):
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        pairs.append(write(name, key, issue(subject, key, is_ca=False)))
+    ca = write("ca", ca_key, issue(ca_name, ca_key, is_ca=True))[0]
+    return Certificates(ca, pairs[0], pairs[1])
+
+
+@pytest.mark.parametrize("name", [contender.name for contender in load_contenders() if contender.tls])
+def test_tls_lets_in_those_who_trust_it_and_plain_endpoints_stay(
+    name: str, tmp_path: Path, certificates: Certificates, peers: Callable[..., Peer]
+) -> None:
+    must_be_here(name)
+    tls = TlsServerFiles(*certificates.server)
+    with start_contender(name, "stock", tmp_path, tls=tls) as running:
+        secure = [transport for transport in running.endpoints if transport in ("tls", "wss")]
+        for transport in [*secure, "tcp"]:
+            peer = peers(running, transport, ca=certificates.ca if transport in secure else None)
+            peer.subscribe("contract/tls", 1)
+            peer.publish("contract/tls", transport.encode(), 1)
+            assert peer.next().payload == transport.encode()
+            peer.client.disconnect()
+
+
+@pytest.mark.parametrize("name", [contender.name for contender in load_contenders() if contender.tls])
+def test_mutual_tls_refuses_those_without_a_certificate(
+    name: str, tmp_path: Path, certificates: Certificates, peers: Callable[..., Peer]
+) -> None:
+    must_be_here(name)
+    tls = TlsServerFiles(*certificates.server, client_ca=certificates.ca)
+    with start_contender(name, "stock", tmp_path, tls=tls) as running:
+        peers(running, "tls", ca=certificates.ca, certificate=certificates.client)
+        with pytest.raises((OSError, queue.Empty)):
+            peers(running, "tls", ca=certificates.ca)

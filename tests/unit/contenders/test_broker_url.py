@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from battlebrokers.contenders.broker_url import is_url, parse_broker_url
+from battlebrokers.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "transport", "host", "port", "url"),
+    [
+        ("mqtt://broker", "tcp", "broker", 1883, "mqtt://broker:1883"),
+        ("mqtt://10.0.0.1:2883/", "tcp", "10.0.0.1", 2883, "mqtt://10.0.0.1:2883"),
+        ("tcp://broker:1", "tcp", "broker", 1, "mqtt://broker:1"),
+        ("MQTTS://broker", "tls", "broker", 8883, "mqtts://broker:8883"),
+        ("ws://broker:9001", "ws", "broker", 9001, "ws://broker:9001/mqtt"),
+        ("ws://broker:9001/", "ws", "broker", 9001, "ws://broker:9001/"),
+        ("wss://broker/a/b?c=d", "wss", "broker", 443, "wss://broker:443/a/b?c=d"),
+        ("mqtt://[::1]:1883", "tcp", "::1", 1883, "mqtt://[::1]:1883"),
+    ],
+)
+def test_the_parts_of_a_url(text: str, transport: str, host: str, port: int, url: str) -> None:
+    parsed = parse_broker_url(text)
+    assert (parsed.transport, parsed.host, parsed.port, parsed.url) == (transport, host, port, url)
+
+
+def test_credentials_are_kept_apart_from_the_address() -> None:
+    parsed = parse_broker_url("mqtt://me:p%40ss@broker")
+    assert (parsed.username, parsed.password) == ("me", "p@ss")
+    assert parsed.url == "mqtt://broker:1883"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://broker",
+        "mqtt://",
+        "mqtt://broker:0",
+        "mqtt://broker:x",
+        "mqtt://broker:99999",
+        "mqtt://broker/topic",
+        "mqtt://[::1",
+    ],
+)
+def test_what_is_no_broker_url_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_broker_url(text)
+    assert "mqtt://" in caught.value.hint
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused_and_parsing_its_url_again_gives_the_same(text: str) -> None:
+    try:
+        parsed = parse_broker_url(f"ws://{text}")
+    except UsageError:
+        return
+    again = parse_broker_url(parsed.url)
+    assert (again.transport, again.host, again.port) == (parsed.transport, parsed.host, parsed.port)
+
+
+def test_names_are_no_urls() -> None:
+    assert is_url("mqtt://x")
+    assert not is_url("mosquitto")

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from battlebrokers.contenders.process import KeptProcess
+from battlebrokers.errors import ContenderError
+
+STUBBORN = """
+    import signal, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("up", flush=True)
+    time.sleep(600)
+"""
+POLITE = """
+    import signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+    print("up", flush=True)
+    time.sleep(600)
+"""
+DAEMONISING = """
+    import os, time
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            print(f"daemon {os.getpid()}", flush=True)
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    print("up", flush=True)
+    time.sleep(600)
+"""
+
+
+def eventually(condition: Callable[[], object], within_s: float = 20.0) -> bool:
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def daemon_of(folder: Path) -> int:
+    assert eventually(lambda: "daemon" in (folder / "output.log").read_text())
+    words = (folder / "output.log").read_text().split()
+    return int(words[words.index("daemon") + 1])
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Iterator[Callable[..., KeptProcess]]:
+    kept: list[KeptProcess] = []
+
+    def start(script: str, stop_within_s: float = 10.0, command: list[str] | None = None) -> KeptProcess:
+        process = KeptProcess(
+            command or [sys.executable, "-c", textwrap.dedent(script)],
+            env=dict(os.environ),
+            cwd=tmp_path,
+            output=tmp_path / "output.log",
+            stop_signal=signal.SIGTERM,
+            stop_within_s=stop_within_s,
+        )
+        kept.append(process)
+        if command is None:
+            assert eventually(lambda: "up" in (tmp_path / "output.log").read_text() or process.poll() is not None)
+        return process
+
+    yield start
+    for process in kept:
+        process.kill()
+
+
+def test_it_is_asked_to_stop_and_its_status_is_kept(keep: Callable[..., KeptProcess]) -> None:
+    process = keep(POLITE)
+    assert process.poll() is None
+    process.stop()
+    assert process.poll() == 7
+    assert not psutil.pid_exists(process.pid)
+
+
+def test_stopping_twice_is_the_same_as_once(keep: Callable[..., KeptProcess]) -> None:
+    process = keep(POLITE)
+    process.stop()
+    process.stop()
+    process.kill()
+    assert process.poll() == 7
+
+
+def test_who_does_not_listen_is_killed_after_its_grace(keep: Callable[..., KeptProcess]) -> None:
+    process = keep(STUBBORN, stop_within_s=0.2)
+    process.stop()
+    assert process.poll() == -signal.SIGKILL
+
+
+def test_killing_does_not_ask(keep: Callable[..., KeptProcess]) -> None:
+    process = keep(POLITE)
+    process.kill()
+    assert process.poll() == -signal.SIGKILL
+
+
+def test_a_frozen_process_can_be_stopped(keep: Callable[..., KeptProcess]) -> None:
+    process = keep(POLITE)
+    os.kill(process.pid, signal.SIGSTOP)
+    process.stop()
+    assert process.poll() == 7
+
+
+def test_an_end_of_its_own_is_noticed(keep: Callable[..., KeptProcess]) -> None:
+    process = keep("import sys; sys.exit(3)")
+    assert eventually(lambda: process.poll() == 3)
+
+
+def test_a_daemon_it_started_is_seen_and_ended_with_it(keep: Callable[..., KeptProcess], tmp_path: Path) -> None:
+    process = keep(DAEMONISING)
+    daemon = daemon_of(tmp_path)
+    assert set(process.pids()) == {process.pid, daemon}
+    process.stop()
+    assert not psutil.pid_exists(daemon)
+
+
+def test_a_daemon_is_ended_when_its_parent_dies_by_itself(keep: Callable[..., KeptProcess], tmp_path: Path) -> None:
+    process = keep(DAEMONISING)
+    daemon = daemon_of(tmp_path)
+    os.kill(process.pid, signal.SIGKILL)
+    assert eventually(lambda: process.poll() == -signal.SIGKILL)
+    assert eventually(lambda: not psutil.pid_exists(daemon))
+
+
+def test_it_outlives_the_thread_that_started_it(keep: Callable[..., KeptProcess]) -> None:
+    started: list[KeptProcess] = []
+    thread = threading.Thread(target=lambda: started.append(keep(POLITE)))
+    thread.start()
+    thread.join()
+    time.sleep(0.1)
+    assert started[0].poll() is None
+
+
+def test_it_has_a_session_of_its_own_so_that_ctrl_c_does_not_reach_it(keep: Callable[..., KeptProcess]) -> None:
+    process = keep(POLITE)
+    assert os.getsid(process.pid) == process.pid
+
+
+def test_a_program_that_is_not_there_is_told(keep: Callable[..., KeptProcess]) -> None:
+    with pytest.raises(ContenderError, match="cannot be started: No such file"):
+        keep("", command=["/nowhere/broker"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_it_does_not_survive_us_even_when_we_are_killed(tmp_path: Path, number: int) -> None:
+    script = f"""
+        import os, signal, sys, time
+        from pathlib import Path
+        from battlebrokers.contenders.process import KeptProcess
+        here = Path({str(tmp_path)!r})
+        process = KeptProcess([sys.executable, "-c", {textwrap.dedent(POLITE)!r}], env=dict(os.environ), cwd=here,
+            output=here / "output.log", stop_signal=signal.SIGTERM, stop_within_s=5)
+        print(process.pid, flush=True)
+        time.sleep(600)
+    """
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    broker = psutil.Process(int(parent.stdout.readline()))
+    parent.send_signal(number)
+    parent.wait()
+    parent.stdout.close()
+    assert eventually(lambda: not broker.is_running())
+
+
+def test_it_does_not_survive_its_keeper(keep: Callable[..., KeptProcess]) -> None:
+    process = keep(STUBBORN)
+    os.kill(psutil.Process(process.pid).ppid(), signal.SIGKILL)
+    assert eventually(lambda: process.poll() == -signal.SIGKILL)
+    assert eventually(lambda: not psutil.pid_exists(process.pid) or psutil.Process(process.pid).status() == "zombie")
