@@ -24,7 +24,6 @@ from battlebrokers.cli.options import (
     Seed,
     SparkMaster,
     Tags,
-    check_profile,
     parse_tags,
 )
 from battlebrokers.cli.progress import RunProgress
@@ -71,7 +70,6 @@ def battle(
     loaded = load_scenario(scenario, overrides, scale)
     if len(brokers) < 2:
         raise UsageError("a battle needs at least two brokers", hint="`bb run` measures one; `bb brokers` lists all.")
-    check_profile(profile)
     for broker in brokers:
         refuse_what_cannot_be_honoured(loaded.scenario, broker)
     blocks = repeat or loaded.scenario.repetitions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,7 +16,10 @@ Overrides = Annotated[
 ]
 Scale = Annotated[float, typer.Option("--scale", min=0.0, help="Multiply the numbers of devices and clients.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Another seed than the scenario's; same seed, same plan.")]
-Profile = Annotated[str, typer.Option("--profile", help="The broker's configuration: stock or tuned.")]
+ProfileName = Literal["stock", "tuned"]
+Profile = Annotated[
+    ProfileName, typer.Option("--profile", help="The broker's configuration: as its vendor ships it, or tuned.")
+]
 Processes = Annotated[int, typer.Option("--processes", min=0, help="Engine processes; 0 = chosen by the load.")]
 Tags = Annotated[list[str], typer.Option("--tag", help="Remember key=value with the run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")]
@@ -35,10 +38,3 @@ def parse_tags(tags: list[str]) -> dict[str, str]:
             raise UsageError(f"--tag {tag!r} is not key=value", hint="for example --tag kernel=6.1")
         found[key] = value
     return found
-
-
-def check_profile(profile: str) -> str:
-    """The profile, if there is such a one."""
-    if profile not in ("stock", "tuned"):
-        raise UsageError(f"--profile {profile!r} is unknown", hint="stock (as the vendor ships it) or tuned.")
-    return profile

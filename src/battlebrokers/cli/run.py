@@ -20,7 +20,6 @@ from battlebrokers.cli.options import (
     Seed,
     SparkMaster,
     Tags,
-    check_profile,
     parse_tags,
 )
 from battlebrokers.cli.progress import RunProgress
@@ -57,7 +56,7 @@ def run(
         broker=broker,
         seed=loaded.scenario.seed if seed is None else seed,
         runs=runs,
-        profile=check_profile(profile),
+        profile=profile,
         processes=processes,
         tags=parse_tags(tags),
     )

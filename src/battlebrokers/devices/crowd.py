@@ -15,6 +15,8 @@ from battlebrokers.pacing.schedule import NEVER
 
 _REST_NS = 400_000
 """Shortest rest between two rings: messages due within it share a ring (and a system call)."""
+_TURN_NS = 3_000_000
+"""Longest time devices speak before arrivals get their turn; whoever is left speaks first at the next ring."""
 
 
 class Crowd:
@@ -28,6 +30,7 @@ class Crowd:
         self._alarm: Alarm | None = None
         self._alarm_ns = NEVER
         self._speaking = False
+        self._first = 0
         self.rings = 0
 
     def add(self, device: Device) -> None:
@@ -56,30 +59,40 @@ class Crowd:
     def stop(self) -> None:
         """No more rings; what is still owed stays with the devices."""
         if self._alarm is not None:
-            self.speak_now()
+            self._speak(until_ns=NEVER)
             self._alarm.close()
             self._alarm = None
 
-    def speak_now(self) -> None:
-        """Let every device that owes something speak."""
-        now_ns = self._stopwatch.now_ns()
+    def _speak(self, until_ns: int) -> bool:
+        """Let every device that owes something speak; False when time ran out before all had."""
+        now_ns = self._stopwatch.now_ns
         due_ns = self._due_ns
         devices = self._devices
+        owing = np.flatnonzero(due_ns <= now_ns())
+        # Begin where the last turn ended, so that under overload no device is always the last.
+        order = np.roll(owing, -int(np.searchsorted(owing, self._first))).tolist()
         self._speaking = True
-        for index in np.flatnonzero(due_ns <= now_ns).tolist():
+        spoken = 0
+        for index in order:
             # A device held in `speak` may be released from within it, so its own answer must not undo that.
             due_ns[index] = NEVER
             wanted_ns = devices[index].speak()
             if wanted_ns < due_ns[index]:
                 due_ns[index] = wanted_ns
+            spoken += 1
+            if not spoken & 7 and now_ns() > until_ns:
+                self._first = index + 1
+                break
         self._speaking = False
+        return spoken == len(order)
 
     def _ring(self) -> None:
         if self._alarm is None:
             return
         self.rings += 1
-        self.speak_now()
-        self._set_alarm(self._stopwatch.now_ns() + _REST_NS)
+        now_ns = self._stopwatch.now_ns()
+        done = self._speak(now_ns + _TURN_NS)
+        self._set_alarm(self._stopwatch.now_ns() + (_REST_NS if done else 0))
 
     def _set_alarm(self, not_before_ns: int) -> None:
         next_ns = int(self._due_ns.min()) if len(self._due_ns) else NEVER

@@ -137,7 +137,7 @@ class Device(Node):
             now_ns, self.number, self._topic_ids[place], seq, planned_ns, now_ns, len(payload), len(topic), self._qos,
             self._flags, held, self._outcome,
         )  # fmt: skip
-        wire_bytes = self.link.publish(Outgoing(topic, (payload,), self._qos, self._retain, token))
+        wire_bytes = self.link.publish(Outgoing(topic, (bytes(payload),), self._qos, self._retain, token))
         log.set_wire(token, 1, wire_bytes)
         self._seq = seq + 1
         self.stopwatch.sent += 1

@@ -37,7 +37,7 @@ class Stopwatch:
     """Implements `protocols.base.Listener` once for everything in this process."""
 
     def __init__(self, anchor: Anchor, recorder: Recorder) -> None:
-        self.now_ns: Callable[[], int] = anchor.reader()  # type: ignore[misc]
+        self.now_ns: Callable[[], int] = anchor.reader()
         self.recorder = recorder
         self.sent = 0
         self.acked = 0

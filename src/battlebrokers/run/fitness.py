@@ -6,7 +6,7 @@ URL decides the transport.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from battlebrokers.contenders.availability import Missing, availability
@@ -79,5 +79,5 @@ def _said(scenario: Scenario, group: Fleet | Clients, key: str) -> Any:
     return None
 
 
-def _words(names: set[str] | list[str]) -> str:
+def _words(names: Iterable[str]) -> str:
     return " and ".join(sorted(names))
