@@ -1,0 +1,186 @@
+"""Devices, crowd and stopwatch over the in-memory link: what is planned, sent, held, owed and received."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from battlebrokers.clock import SECOND_NS, Anchor
+from battlebrokers.devices.client import Client
+from battlebrokers.devices.crowd import Crowd
+from battlebrokers.devices.device import Device
+from battlebrokers.devices.stopwatch import Stopwatch
+from battlebrokers.pacing.schedule import Schedule
+from battlebrokers.protocols.base import Endpoint, Held, LinkOptions
+from battlebrokers.protocols.loopback import LoopbackLink
+from battlebrokers.record.recorder import Recorder
+from battlebrokers.scenario.nodes import (
+    ClientPlan,
+    ConnectionPlan,
+    DevicePlan,
+    FilterPlan,
+    PacePlan,
+    PayloadPlan,
+    SizePlan,
+)
+from battlebrokers.scenario.payloads import PayloadSource
+from battlebrokers.tables import DELIVERIES, OPERATIONS, PUBLISHES
+
+PLACE = Endpoint("tcp", "loopback", 1)
+LOAD_NS = SECOND_NS // 4
+
+
+class MoodyLink(LoopbackLink):
+    """A link whose willingness the test decides."""
+
+    __slots__ = ("mood",)
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        self.mood = Held.NO
+
+    @property
+    def held(self) -> Held:
+        return self.mood
+
+    def room(self, qos: int) -> int:
+        return 0 if self.mood else 65_535
+
+
+def connection(name: str) -> ConnectionPlan:
+    return ConnectionPlan("mqtt", "3.1.1", "tcp", name, None, None, True, 0, 60, 65_535, 65_535, False, None, None)
+
+
+def device_plan(pace: PacePlan, *, size: int = 64, qos: int = 1, topics: tuple[str, ...] = ("t/0",)) -> DevicePlan:
+    payload = PayloadPlan("random_bytes", size=SizePlan("fixed", size, size))
+    return DevicePlan(0, "d0", "f", connection("d0"), topics, "round-robin", payload, qos, False, pace, None, 5, None)
+
+
+class Stage:
+    """One client, one device, a recorder and a crowd."""
+
+    def __init__(self, folder: Path, plan: DevicePlan, reads_per_s: float = 0) -> None:
+        anchor = Anchor.take()
+        self.folder = folder
+        self.recorder = Recorder(folder, "worker-0")
+        self.watch = Stopwatch(anchor, self.recorder)
+        self.crowd = Crowd(self.watch, anchor.shift_ns)
+        self.link = MoodyLink(PLACE, LinkOptions("d0"), self.watch)
+        schedule = Schedule(plan.pace, plan.seed, plan.at_most, LOAD_NS)
+        self.device = Device(
+            plan, self.link, self.watch, schedule, PayloadSource(plan.payload, plan.seed), self.crowd.rearm
+        )
+        self.crowd.add(self.device)
+        listener = LoopbackLink(PLACE, LinkOptions("c0"), self.watch)
+        filters = (FilterPlan("t/#", 1, None),)
+        self.client = Client(
+            ClientPlan(0, "c0", "g", connection("c0"), filters, -1, reads_per_s, 1, None), listener, self.watch
+        )
+
+    async def load(self, during=None) -> int:
+        assert await self.client.connect()
+        assert await self.device.connect()
+        start_ns = self.watch.now_ns()
+        self.crowd.start(start_ns)
+        if during is not None:
+            during()
+        await asyncio.sleep(LOAD_NS / SECOND_NS + 0.02)
+        self.crowd.stop()
+        await asyncio.sleep(0.01)
+        while self.device.owed(start_ns + LOAD_NS, 1000):
+            pass
+        await self.device.stop()
+        await self.client.stop()
+        self.recorder.finish(self.watch.now_ns())
+        return start_ns
+
+    def rows(self, table) -> pa.Table:
+        return pq.read_table(self.folder / table.folder)
+
+
+STEADY = PacePlan("steady", 1_000_000)
+
+
+@pytest.mark.parametrize(("size", "topics"), [(64, ("t/0",)), (64, ("t/0", "t/1")), (8, ("t/0",))])
+async def test_every_planned_message_is_sent_at_its_planned_time_or_later_and_arrives_once(tmp_path, size, topics):
+    stage = Stage(tmp_path, device_plan(STEADY, size=size, topics=topics))
+    start_ns = await stage.load()
+    sent = stage.rows(PUBLISHES).sort_by("seq").to_pylist()
+    assert [row["planned_ns"] - start_ns for row in sent] == [n * 1_000_000 for n in range(250)]
+    assert all(row["sent_ns"] >= row["planned_ns"] for row in sent)
+    assert {row["outcome"] for row in sent} == {"acked"}
+    assert {row["held"] for row in sent} == {"no"}
+    assert all(row["wire_bytes"] >= row["payload_bytes"] == size for row in sent)
+    assert [row["topic"] for row in sent[:4]] == [topics[n % len(topics)] for n in range(4)]
+    arrived = stage.rows(DELIVERIES).to_pylist()
+    assert len(arrived) == 250
+    if size >= 16:
+        assert sorted((row["device"], row["seq"], row["planned_ns"]) for row in arrived) == [
+            (0, row["seq"], row["planned_ns"]) for row in sent
+        ]
+        assert all(row["topic"] is None for row in arrived)
+    else:
+        assert {(row["device"], row["topic"]) for row in arrived} == {(-1, "t/0")}
+
+
+async def test_messages_that_wait_for_the_link_keep_their_planned_time_and_say_why(tmp_path):
+    stage = Stage(tmp_path, device_plan(STEADY))
+    loop = asyncio.get_running_loop()
+
+    def hold() -> None:
+        stage.link.mood = Held.WINDOW
+
+    def release() -> None:
+        stage.link.mood = Held.NO
+        stage.watch.writable(stage.link)
+
+    def during() -> None:
+        loop.call_later(0.05, hold)
+        loop.call_later(0.15, release)
+
+    await stage.load(during)
+    sent = stage.rows(PUBLISHES).sort_by("seq").to_pylist()
+    assert len(sent) == 250
+    held = [row for row in sent if row["held"] == "window"]
+    assert 50 < len(held) < 200
+    assert held[0]["sent_ns"] - held[0]["planned_ns"] > 20_000_000
+    assert {row["outcome"] for row in sent} == {"acked"}
+    assert sent[-1]["held"] == "no", "once it has caught up it is free again"
+
+
+async def test_what_never_leaves_is_recorded_as_unsent_with_the_reason(tmp_path):
+    stage = Stage(tmp_path, device_plan(STEADY))
+
+    def never() -> None:
+        stage.link.mood = Held.SOCKET
+
+    await stage.load(never)
+    rows = stage.rows(PUBLISHES).to_pylist()
+    assert len(rows) == 250
+    unsent = [row for row in rows if row["outcome"] == "unsent"]
+    assert len(unsent) >= 240
+    assert {(row["held"], row["sent_ns"]) for row in unsent} == {("socket", None)}
+
+
+async def test_a_slow_reader_keeps_to_its_speed(tmp_path):
+    stage = Stage(tmp_path, device_plan(STEADY), reads_per_s=200)
+    await stage.load()
+    arrivals = stage.rows(DELIVERIES).num_rows
+    assert 0 < arrivals < 250 * 0.6
+
+
+async def test_operations_are_recorded_in_full(tmp_path):
+    stage = Stage(tmp_path, device_plan(STEADY))
+    await stage.load()
+    kinds = [(row["role"], row["kind"], row["outcome"]) for row in stage.rows(OPERATIONS).to_pylist()]
+    assert kinds == [
+        ("client", "connect", "ok"),
+        ("client", "subscribe", "ok"),
+        ("device", "connect", "ok"),
+        ("device", "disconnect", "ok"),
+        ("client", "disconnect", "ok"),
+    ]
