@@ -67,7 +67,7 @@ def read_document(text: str, where: str) -> Document:
         document.mistake((), f"is larger than {LARGEST_BYTES} characters", "that is no scenario")
         return document
     try:
-        root = YAML(typ="rt", pure=True).compose(text)
+        root = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message, hint = _explain(str(error.problem or error.context or "is not valid YAML"))
@@ -179,7 +179,7 @@ def _scalar(document: Document, node: ScalarNode, path: Path) -> Any:
             return _number(text, kind)
         except ValueError:
             return text
-    if kind not in ("str", "int", "float", "timestamp"):
+    if kind not in ("str", "int", "float", "timestamp", "value", "merge"):
         document.mistake(path, f"the tag {str(node.tag)[:60]} is not allowed", "plain values only")
     return text
 

@@ -25,7 +25,7 @@ from battlebrokers.scenario.nodes import (
     TlsPlan,
     WillPlan,
 )
-from battlebrokers.scenario.paces import parse_pace, staggered
+from battlebrokers.scenario.paces import parse_pace, placed, stagger_ns
 from battlebrokers.scenario.patterns import CLIENT_VARIABLES, DEVICE_VARIABLES, Pattern, compile_pattern
 from battlebrokers.scenario.sizes import parse_size
 from battlebrokers.scenario.templates import compile_template
@@ -150,6 +150,7 @@ class DeviceExpansion:
         self.count = fleet.devices
         self.first_number = first_number
         self._origin = origin
+        self._tag = origin.tag
         self._connections = _Connections(fleet, "device", self.count, origin)
         self._topics = [compile_pattern(text, DEVICE_VARIABLES, ranges=True) for text in fleet.topic]
         self._shared_topics = self._expand_topics({}) if all(not p.names - {"int"} for p in self._topics) else None
@@ -159,7 +160,7 @@ class DeviceExpansion:
         self.pace = parse_pace(fleet.every) if fleet.every else _NEVER_SPEAKS
 
     def _expand_topics(self, values: dict[str, str]) -> tuple[str, ...]:
-        return tuple(topic for pattern in self._topics for topic in pattern.expand(values))
+        return tuple([topic for pattern in self._topics for topic in pattern.expand(values)])
 
     def device(self, place: int) -> DevicePlan:
         """The place-th device, from 0."""
@@ -173,11 +174,10 @@ class DeviceExpansion:
             "index": str(place + 1),
             "number": str(number),
             "category": fleet.category or self.name,
-            "run": self._origin.tag,
+            "run": self._tag,
         }
-        pace = staggered(self.pace, place, self.count, seed) if fleet.staggered else self.pace
-        if fleet.join is not None:
-            pace = replace(pace, start_ns=_spread(fleet.join, place, self.count))
+        offset_ns = stagger_ns(self.pace, place, self.count, seed) if fleet.staggered else 0
+        start_ns = _spread(fleet.join, place, self.count) if fleet.join is not None else 0
         payload = self.payload
         if self._payload_names:
             payload = replace(payload, variables=tuple((key, values[key]) for key in self._payload_names))
@@ -191,7 +191,7 @@ class DeviceExpansion:
             payload,
             fleet.qos or 0,
             bool(fleet.retain),
-            pace,
+            placed(self.pace, offset_ns, start_ns),
             fleet.at_most,
             seed,
             self._connections.away(place),
@@ -211,6 +211,7 @@ class ClientExpansion:
         self.count = group.count
         self.first_number = first_number
         self._origin = origin
+        self._tag = origin.tag
         self._connections = _Connections(group, "client", self.count, origin)
         self._filters = [compile_pattern(text, CLIENT_VARIABLES, ranges=True) for text in group.subscribe]
         self.alike = group.subscriptions is None and all(not p.names - {"int", "fleet", "run"} for p in self._filters)
@@ -235,7 +236,7 @@ class ClientExpansion:
             "fleet": self.name,
             "index": str(place + 1),
             "number": str(self.first_number + place),
-            "run": self._origin.tag,
+            "run": self._tag,
         }
 
     def client(self, place: int) -> ClientPlan:

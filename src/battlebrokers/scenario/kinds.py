@@ -132,7 +132,7 @@ def _filter(value: object) -> str:
 def _filled(text: str, allowed: tuple[str, ...], *, ranges: bool) -> str:
     """The text with harmless values in place of its variables, to check what surrounds them."""
     pattern = compile_pattern(text, allowed, ranges=ranges)
-    return next(iter(pattern.expand(dict.fromkeys(allowed, "x"))))
+    return pattern.expand(dict.fromkeys(allowed, "x"))[0]
 
 
 def _one_topic(value: object) -> str:

@@ -9,7 +9,7 @@ import difflib
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from battlebrokers.errors import QuantityError
@@ -49,11 +49,8 @@ class Pattern:
     text: str
     template: str
     fields: tuple[tuple[str, str], ...]
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The variables it uses."""
-        return frozenset(name for name, _ in self.fields)
+    names: frozenset[str]
+    """The variables it uses."""
 
     def render(self, values: Mapping[str, str]) -> str:
         """The text for one node; a pattern with `{int:…}` needs `expand`."""
@@ -61,11 +58,10 @@ class Pattern:
             return self.text
         return self.template % tuple([values[name] if name != "env" else os.environ[arg] for name, arg in self.fields])
 
-    def expand(self, values: Mapping[str, str]) -> Iterator[str]:
+    def expand(self, values: Mapping[str, str]) -> list[str]:
         """One text per combination of its `{int:a..b}`, in order."""
         if "int" not in self.names:
-            yield self.render(values)
-            return
+            return [self.render(values)]
         columns: list[list[str]] = []
         for name, arg in self.fields:
             if name == "int":
@@ -73,8 +69,7 @@ class Pattern:
                 columns.append([str(n) for n in range(low, high + 1)])
             else:
                 columns.append([values[name]])
-        for combination in itertools.product(*columns):
-            yield self.template % combination
+        return [self.template % combination for combination in itertools.product(*columns)]
 
 
 def compile_pattern(text: str, allowed: tuple[str, ...], *, ranges: bool = False, environment: bool = False) -> Pattern:
@@ -100,4 +95,4 @@ def compile_pattern(text: str, allowed: tuple[str, ...], *, ranges: bool = False
     if expanded > MOST_EXPANDED:
         raise QuantityError(f"{text!r} stands for {expanded} texts", hint=f"at most {MOST_EXPANDED}")
     pieces.append(text[at:].replace("%", "%%"))
-    return Pattern(text, "".join(pieces), tuple(fields))
+    return Pattern(text, "".join(pieces), tuple(fields), frozenset(name for name, _ in fields))

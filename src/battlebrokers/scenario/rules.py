@@ -64,7 +64,8 @@ def _fleet(scenario: Scenario, fleet: Fleet, path: Path) -> Iterator[Finding]:
 def _clients(scenario: Scenario, group: Clients, path: Path) -> Iterator[Finding]:
     yield from _variables(group, path, CLIENT_VARIABLES)
     if group.subscriptions is not None:
-        filters = sum(1 for text in group.subscribe for _ in compile_pattern(text, CLIENT_VARIABLES, ranges=True).expand(dict.fromkeys(CLIENT_VARIABLES, "x")))
+        patterns = [compile_pattern(text, CLIENT_VARIABLES, ranges=True) for text in group.subscribe]
+        filters = sum(len(pattern.expand(dict.fromkeys(CLIENT_VARIABLES, "x"))) for pattern in patterns)
         if group.subscriptions > filters:
             yield (*path, "subscriptions"), f"asks for {group.subscriptions} of {filters} filters", "add filters to `subscribe`"
     if group.share is not None and not group.subscribe:

@@ -86,7 +86,7 @@ def compile_template(text: str) -> Template:
 
 def _field(shown: str, name: str, arg: str | None) -> Field:
     if arg is None and name in DEVICE_VARIABLES:
-        return lambda moment: moment.variables[name]
+        return lambda moment: moment.variables.get(name, "")
     if arg is None and name in _PLAIN:
         return _PLAIN[name]
     if arg is not None and name in _WITH_ARGUMENT:

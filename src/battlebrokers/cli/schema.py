@@ -1,0 +1,17 @@
+"""`bb schema`: the scenario language as JSON Schema, for editors and for generating scenarios."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from battlebrokers.scenario.reference import json_schema
+
+
+def schema() -> None:
+    """Print the JSON Schema of a scenario.
+
+    In VS Code, for instance: `bb schema > scenario.schema.json` and map it to your YAML files.
+    """
+    typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
