@@ -37,6 +37,7 @@ from battlebrokers.protocols.mqtt.receiving import (
     Frame,
     acknowledgement,
     acknowledgements,
+    all_acknowledgements,
     equal_acknowledgements,
     equal_publishes,
     frame_table,
@@ -171,20 +172,19 @@ class Inbox(asyncio.Protocol):
         return True
 
     def _take_many(self, data: bytes, frames: list[Frame], at_ns: int) -> bool:
+        version, aliases = self.link.version, self.link.accepts_aliases
         table, first_bytes = frame_table(data, frames)
         publishes = first_bytes & 0xF0 == 0x30
-        aliases = self.link.accepts_aliases
         if publishes.all():
-            return self._deliver(mixed_publishes(data, table, first_bytes, self.link.version, aliases), at_ns)
+            return self._deliver(mixed_publishes(data, table, first_bytes, version, aliases), at_ns)
         # Acknowledgements between messages may be taken behind them: a conflict (an id released and used again in
         # one chunk) makes `_deliver` refuse. Anything else must stay in its place.
-        if (first_bytes > 0x7F).any() or (first_bytes < 0x30).any() or publishes.sum() < MANY:
+        others = ~publishes
+        if publishes.sum() < MANY or not all_acknowledgements(data, table[others], first_bytes[others], version):
             return False
-        bulk = mixed_publishes(data, table[publishes], first_bytes[publishes], self.link.version, aliases)
-        if not self._deliver(bulk, at_ns):
+        if not self._deliver(mixed_publishes(data, table[publishes], first_bytes[publishes], version, aliases), at_ns):
             return False
-        rest = [frame for frame, publish in zip(frames, publishes.tolist(), strict=True) if not publish]
-        self._take_each(data, rest, at_ns)
+        self._take_each(data, [frame for frame, other in zip(frames, others.tolist(), strict=True) if other], at_ns)
         return True
 
     def _deliver(self, bulk: Bulk | None, at_ns: int) -> bool:

@@ -18,6 +18,7 @@ from battlebrokers.protocols.mqtt.packets import V5
 from battlebrokers.protocols.mqtt.varint import decode_varint
 
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70
+_ACKNOWLEDGEMENTS = np.array([PUBACK, PUBREC, PUBREL, PUBCOMP], np.uint8)
 
 MANY = 12
 """From so many frames on, gathering fields as arrays is faster than reading one by one; measured."""
@@ -191,6 +192,18 @@ def mixed_publishes(
         ends - starts,
     )
     return Bulk(arrivals, answers, once_ids)
+
+
+def all_acknowledgements(data: bytes, table: Offsets, first_bytes: npt.NDArray[np.uint8], version: int) -> bool:
+    """Whether all these frames are acknowledgements that cannot be malformed."""
+    if not np.isin(first_bytes, _ACKNOWLEDGEMENTS).all():
+        return False
+    bodies = table[:, 1]
+    sizes = table[:, 2] - bodies
+    if (sizes < 2).any() or (version != V5 and (sizes > 2).any()):
+        return False
+    octets = np.frombuffer(data, np.uint8)
+    return bool((octets[bodies] | octets[bodies + 1]).all())
 
 
 def acknowledgements(first_byte: int | npt.NDArray[np.int64], ids: npt.ArrayLike) -> bytes:
