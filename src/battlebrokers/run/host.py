@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+OPEN_FILES_WANTED = 1_000_000
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -49,7 +50,7 @@ def host_facts() -> dict[str, Any]:
         "open_files_soft": soft,
         "open_files_hard": hard,
         "local_ports": list(local_ports() or ()) or None,
-        "somaxconn": _number("/proc/sys/net/core/somaxconn"),
+        "somaxconn": somaxconn(),
         "python": platform.python_version(),
         "python_implementation": sys.implementation.name,
     }
@@ -66,6 +67,21 @@ def local_ports() -> tuple[int, int] | None:
     """The first and last port the system hands out to outgoing connections."""
     parts = _text("/proc/sys/net/ipv4/ip_local_port_range").split()
     return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
+
+
+def somaxconn() -> int | None:
+    """How many connections may wait to be accepted."""
+    return _number("/proc/sys/net/core/somaxconn")
+
+
+def raise_open_files_limit() -> int:
+    """Allow this process, and those it starts, as many open files as it may have without more rights."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return open_files_limit()[0]
 
 
 def usable_cores() -> int:
