@@ -1,6 +1,7 @@
 """Installs contenders: Node modules into the user's cache, system packages when we are root; else says what to type.
 
-Called by `bb brokers install`. Never starts a broker; services a package starts by itself are kept from starting.
+Called by `bb brokers install` and, as a module with names, by the set-up script. Never starts a broker, and keeps
+packages from starting theirs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from battlebrokers.contenders.availability import Available, availability, install_hint, modules_folder
 from battlebrokers.contenders.spec import Contender
-from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.errors import BattleError, EnvironmentNotReady
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
@@ -96,3 +97,19 @@ def _run(command: Sequence[str], contender: Contender, env: dict[str, str] | Non
             f"installing {contender.name} failed: {command[0]} ended with status {status}",
             hint=f"Try it yourself: {' '.join(command)}",
         )
+
+
+def main(names: Sequence[str]) -> int:
+    """Install the named contenders; the exit code of the first that could not be."""
+    code = 0
+    for name in names:
+        try:
+            install(Contender.find(name))
+        except BattleError as error:
+            sys.stderr.write(f"{name}: {error.message}\n  {error.hint}\n")
+            code = code or int(error.exit_code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from battlebrokers.contenders import install as install_module
+from battlebrokers.contenders.availability import Available
+from battlebrokers.contenders.reader import find_contender
+from battlebrokers.errors import EnvironmentNotReady
+
+SCRIPT = Path(__file__).parents[3] / "scripts" / "install-brokers"
+POLICY = Path("/usr/sbin/policy-rc.d")
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """A function that puts a small shell program on an otherwise empty PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def add(name: str, script: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+    return add
+
+
+def test_what_is_here_is_not_installed_again(program: Callable[[str, str], None]) -> None:
+    assert isinstance(install_module.install(find_contender("amqtt")), Available)
+
+
+def test_node_modules_go_into_the_cache_without_scripts_or_lock(
+    program: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    modules = cache / "battlebrokers" / "aedes" / "node_modules"
+    program("node", "echo v22.1.0")
+    made = " && ".join(
+        f'/bin/mkdir -p {modules}/{name} && echo \'{{"version": "1.2.3"}}\' > {modules}/{name}/package.json'
+        for name in ("aedes", "ws")
+    )
+    program("npm", f'echo "$@" > {tmp_path}/asked; {made}')
+    monkeypatch.setattr("battlebrokers.contenders.availability.shutil.which", _only_on(tmp_path / "bin"))
+    here = install_module.install(find_contender("aedes"))
+    assert here.version == "1.2.3"
+    asked = (tmp_path / "asked").read_text()
+    assert f"--prefix {cache}/battlebrokers/aedes" in asked
+    assert "--no-package-lock" in asked
+    assert "--ignore-scripts" in asked
+
+
+def test_without_root_the_error_says_what_to_type(
+    program: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program("apt-get", "exit 1")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("battlebrokers.contenders.availability.shutil.which", _only_on(tmp_path / "bin"))
+    with pytest.raises(EnvironmentNotReady) as caught:
+        install_module.install(find_contender("nats"))
+    assert caught.value.hint == "sudo apt-get install -y --no-install-recommends nats-server"
+
+
+def test_an_installer_that_fails_is_told_with_its_command(
+    program: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program("apt-get", "exit 100")
+    policy = tmp_path / "policy-rc.d"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(install_module, "_POLICY", policy)
+    monkeypatch.setattr("battlebrokers.contenders.availability.shutil.which", _only_on(tmp_path / "bin"))
+    with pytest.raises(EnvironmentNotReady, match="apt-get ended with status 100"):
+        install_module.install(find_contender("nats"))
+    assert not policy.exists()
+
+
+def _only_on(folder: Path) -> Callable[..., str | None]:
+    real = shutil.which
+    return lambda name, path=None: real(name, path=str(folder))
+
+
+class TestTheSetUpScript:
+    """Java is made to be missing; which brokers are missing depends on the machine."""
+
+    @pytest.fixture
+    def environment(self, tmp_path: Path) -> dict[str, str]:
+        folder = tmp_path / "stubs"
+        folder.mkdir()
+        for name, script in {
+            "apt-get": f'echo "$@" >> {tmp_path}/apt',
+            "apt-cache": '[ "$2" = openjdk-21-jre-headless ]',
+            "npm": "exit 1",
+            "node": "echo v4.0.0",
+        }.items():
+            (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+            (folder / name).chmod(0o755)
+        return {"PATH": f"{folder}:/usr/bin:/bin", "JAVA_HOME": str(tmp_path / "no-java")}
+
+    def run(self, environment: dict[str, str], user_id: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+        stub = Path(environment["PATH"].partition(":")[0]) / "id"
+        stub.write_text(f"#!/bin/sh\necho {user_id}\n")
+        stub.chmod(0o755)
+        return subprocess.run([SCRIPT, *arguments], env=environment, capture_output=True, text=True, check=False)
+
+    def test_without_root_it_tells_what_to_type_and_succeeds(self, environment: dict[str, str], tmp_path: Path) -> None:
+        done = self.run(environment, 1000)
+        assert done.returncode == 0
+        assert "sudo apt-get install -y --no-install-recommends openjdk-17-jre-headless" in done.stderr
+        assert not (tmp_path / "apt").exists()
+
+    @pytest.mark.skipif(not POLICY.exists() and os.geteuid() != 0, reason="only root can keep services from starting")
+    def test_as_root_it_installs_the_java_this_distribution_has(
+        self, environment: dict[str, str], tmp_path: Path
+    ) -> None:
+        there_before = POLICY.exists()
+        done = self.run(environment, 0, "--minimal")
+        assert done.returncode == 0, done.stderr
+        asked = (tmp_path / "apt").read_text()
+        assert "DPkg::Lock::Timeout" in asked
+        assert "--no-install-recommends openjdk-21-jre-headless" in asked
+        assert POLICY.exists() is there_before
+
+    def test_an_unknown_argument_is_refused(self, environment: dict[str, str]) -> None:
+        assert self.run(environment, 1000, "--everything").returncode == 2
+
+    def test_help_explains_it(self, environment: dict[str, str]) -> None:
+        assert "--minimal" in self.run(environment, 1000, "--help").stdout
