@@ -176,9 +176,15 @@ class Keeper:
 
 
 def main() -> None:
-    """Keep the broker described in the first argument (JSON)."""
+    """Keep the broker described in the first line of standard input (JSON)."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    keeper = Keeper(json.loads(sys.argv[1]))
+    line = b""
+    while not line.endswith(b"\n"):
+        said = os.read(0, 1)  # not one byte more: what follows are orders
+        if not said:
+            return
+        line += said
+    keeper = Keeper(json.loads(line))
     try:
         keeper.keep()
     except OSError as error:

@@ -53,12 +53,14 @@ class KeptProcess:
         self._lock = threading.Lock()
         self._unread = b""
         self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_KEEPER), json.dumps(order)],
+            [sys.executable, "-I", "-S", str(_KEEPER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
             bufsize=0,
         )
+        with contextlib.suppress(OSError):  # if it is gone already, waiting for its answer tells
+            self._say(json.dumps(order).encode() + b"\n")
         error = self._wait_for_pid()
         if error:
             self.stop()
@@ -119,12 +121,17 @@ class KeptProcess:
             timeout_s = 0.0
         return error
 
+    def _say(self, order: bytes) -> None:
+        assert self._keeper.stdin is not None
+        while order:
+            order = order[os.write(self._keeper.stdin.fileno(), order) :]
+
     def _end(self, order: bytes) -> None:
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
         if not self._keeper.stdin.closed:
             with contextlib.suppress(OSError):
-                self._keeper.stdin.write(order)
+                self._say(order)
         try:
             self._keeper.wait(self._stop_within_s + _KEEPER_MARGIN_S)
         except subprocess.TimeoutExpired:
