@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from battlebrokers.catalog.references import resolve_run
-from battlebrokers.cli.conclusion import conclude, exit_code
+from battlebrokers.cli.conclusion import conclude, tell
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Quiet, Runs, SparkMaster
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.pipeline.client import Analyst
-from battlebrokers.report.terminal import print_summary
 
 
 def analyze(
@@ -38,9 +37,5 @@ def analyze(
         folder = resolve_run(reference, runs)
         folder.read_manifest()
         with Analyst.start(spark_master, idle=False) as analyst:
-            summary = conclude(folder, analyst, progress, html=html)
-    if as_json:
-        typer.echo(summary.to_json())
-    else:
-        print_summary(summary, folder)
-    return exit_code(folder, summary)
+            conclusion = conclude(folder, analyst, progress, html=html)
+    return tell(conclusion, as_json=as_json)

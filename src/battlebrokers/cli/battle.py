@@ -7,10 +7,12 @@ import secrets
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from battlebrokers.analysis.comparison import rank
 from battlebrokers.analysis.model import Summary
-from battlebrokers.cli.conclusion import conclude, exit_code
+from battlebrokers.analysis.ranking import rank
+from battlebrokers.analysis.verdict import exit_code
+from battlebrokers.cli.conclusion import conclude
 from battlebrokers.cli.conduct import conduct
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
@@ -30,6 +32,7 @@ from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import ExitCode, UsageError
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.battle import print_battle
+from battlebrokers.report.export import ranking_json
 from battlebrokers.report.html import write_report
 from battlebrokers.run.fitness import refuse_what_cannot_be_honoured
 from battlebrokers.run.orchestrator import RunRequest
@@ -87,10 +90,13 @@ def battle(
                     BattleFacts(battle_id, block, order),
                 )  # fmt: skip
                 folder = conduct(request, progress)
-                summary = conclude(folder, analyst, progress, html=True)
+                summary = conclude(folder, analyst, progress, html=True).summary
                 analyst.rest()
                 fought.append((folder, summary))
-                progress.say(f"{summary.verdict}  {loaded.scenario.name} on {broker}: {summary.sentence}")
+                progress.say(
+                    f"{summary.verdict}  {loaded.scenario.name} on {broker}"
+                    + (f": {summary.reasons[0]}" if summary.reasons else "")
+                )
                 if folder.read_manifest().state == "interrupted":
                     interrupted = True
                     break
@@ -100,12 +106,13 @@ def battle(
         write_report([folder for folder, _ in fought], report)
     ranking = rank([summary for _, summary in fought])
     if as_json:
-        typer.echo(ranking.to_json())
+        typer.echo(ranking_json(ranking, battle_id, report))
     else:
-        print_battle(ranking, report)
+        print_battle(Console(highlight=False), ranking)
+        typer.echo(f"  report: {report}")
     if interrupted:
         return ExitCode.INTERRUPTED
-    codes = [exit_code(folder, summary) for folder, summary in fought]
+    codes = [exit_code(summary) for _, summary in fought]
     if strict:
         return max(codes, key=lambda code: _SEVERITY.index(code))
     if all(code is ExitCode.BROKER_FAILED for code in codes):

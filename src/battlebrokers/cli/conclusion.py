@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from battlebrokers.analysis.model import Summary
-from battlebrokers.analysis.summary import write_summary
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from battlebrokers.analysis.conclusion import Conclusion
+from battlebrokers.analysis.conclusion import conclude as draw
+from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.cli.progress import RunProgress
-from battlebrokers.errors import ExitCode
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.html import write_report
+from battlebrokers.report.terminal import print_run
 from battlebrokers.tables.run_folder import RunFolder
 
-_VERDICT_CODES = {"PASS": ExitCode.PASS, "FAIL": ExitCode.EXPECTATION_FAILED, "VOID": ExitCode.VOID}
-_STATE_CODES = {
-    "broker-failed": ExitCode.BROKER_FAILED,
-    "interrupted": ExitCode.INTERRUPTED,
-    "failed": ExitCode.BUG,
-}
+if TYPE_CHECKING:
+    from battlebrokers.errors import ExitCode
 
 
-def conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html: bool) -> Summary:
+def conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html: bool) -> Conclusion:
     """Analyse the evidence, judge it, and write summary, findings and report into the run folder."""
     analyst.analyze(str(folder.path), on_progress=progress.step)
-    summary = write_summary(folder)
+    conclusion = draw(folder)
     if html:
         write_report([folder], folder.report_path)
-    return summary
+    return conclusion
 
 
-def exit_code(folder: RunFolder, summary: Summary) -> ExitCode:
-    """What the shell is told: how the run ended comes before how it was judged."""
-    state = folder.read_manifest().state
-    return _STATE_CODES.get(state, _VERDICT_CODES[summary.verdict])
+def tell(conclusion: Conclusion, *, as_json: bool) -> ExitCode:
+    """Print the summary, for people or for programs; returns what the shell is told."""
+    if as_json:
+        typer.echo(conclusion.summary.to_json())
+    else:
+        print_run(Console(highlight=False), conclusion)
+    return exit_code(conclusion.summary)

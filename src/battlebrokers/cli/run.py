@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from battlebrokers.cli.conclusion import conclude, exit_code
+from battlebrokers.cli.conclusion import conclude, tell
 from battlebrokers.cli.conduct import conduct
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
@@ -24,7 +24,6 @@ from battlebrokers.cli.options import (
 )
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.pipeline.client import Analyst
-from battlebrokers.report.terminal import print_summary
 from battlebrokers.run.orchestrator import RunRequest
 from battlebrokers.scenario.reader import load_scenario
 
@@ -64,9 +63,5 @@ def run(
     with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master) as analyst:
         progress.begin(f"{loaded.scenario.name} on {broker}")
         folder = conduct(request, progress)
-        summary = conclude(folder, analyst, progress, html=html)
-    if as_json:
-        typer.echo(summary.to_json())
-    else:
-        print_summary(summary, folder)
-    return exit_code(folder, summary)
+        conclusion = conclude(folder, analyst, progress, html=html)
+    return tell(conclusion, as_json=as_json)

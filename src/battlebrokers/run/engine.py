@@ -31,6 +31,7 @@ from battlebrokers.scenario.plan import ClientPlan, ConnectionPlan, DevicePlan, 
 _TURN_S = 0.25
 _PROGRESS_TURNS = 2
 _CONNECTING_AT_ONCE = 500
+_CONNECTIONS_PER_ADDRESS = 20_000
 _OWED_BATCH = 16_384
 _STOPPED_DRAIN_NS = SECOND_NS
 
@@ -53,12 +54,14 @@ class Engine:
         self._turning: asyncio.TimerHandle | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._failed_first = 0
+        self._nodes = self._plan.device_count + self._plan.client_count
 
     async def prepare(self) -> Prepared:
         """Make everyone, connect clients first, then devices, at the planned rate."""
         rows = []
         for client_plan in self._plan.clients(self._order.share, self._order.of):
-            client = Client(client_plan, self._link(client_plan.connection), self._stopwatch)
+            link = self._link(client_plan.connection, self._plan.device_count + client_plan.number)
+            client = Client(client_plan, link, self._stopwatch)
             self._clients.append(client)
             rows.append(_node_row("client", client_plan))
         for device_plan in self._plan.devices(self._order.share, self._order.of):
@@ -121,17 +124,20 @@ class Engine:
     def _device(self, plan: DevicePlan) -> Device:
         schedule = Schedule(plan.pace, plan.seed, plan.at_most, self._plan.phases.load_ns)
         source = PayloadSource(plan.payload, plan.seed)
-        return Device(plan, self._link(plan.connection), self._stopwatch, schedule, source, self._crowd.rearm)
+        link = self._link(plan.connection, plan.number)
+        return Device(plan, link, self._stopwatch, schedule, source, self._crowd.rearm)
 
-    def _link(self, plan: ConnectionPlan) -> Link:
+    def _link(self, plan: ConnectionPlan, place: int) -> Link:
         endpoints = self._order.endpoints
         # A broker given by URL has one endpoint, and that decides the transport.
         url = endpoints[plan.transport] if plan.transport in endpoints else next(iter(endpoints.values()))
         options = _link_options(plan)
         if plan.username is None and self._order.username is not None:
             options = replace(options, username=self._order.username, password=self._order.password)
-        place = parse_broker_url(url)
-        endpoint = Endpoint(place.transport, place.host, place.port, place.path)
+        where = parse_broker_url(url)
+        endpoint = Endpoint(where.transport, where.host, where.port, where.path)
+        if options.source_address is None:
+            options = replace(options, source_address=source_address(where.host, place, self._nodes))
         return make_link(plan.protocol, endpoint, options, self._stopwatch)
 
     async def _connect(self, nodes: Iterable[Node]) -> None:
@@ -218,6 +224,14 @@ class Engine:
             "first_connects_failed": self._failed_first,
             "reconnects": sum(max(0, node.attempts - 1) for node in nodes),
         }
+
+
+def source_address(broker_host: str, place: int, nodes: int) -> str | None:
+    """The loopback address a node connects from: one address has only some 28 000 ports towards one broker."""
+    if nodes <= _CONNECTIONS_PER_ADDRESS or not broker_host.startswith("127."):
+        return None
+    third, fourth = divmod(place // _CONNECTIONS_PER_ADDRESS, 250)
+    return f"127.0.{third}.{fourth + 2}"
 
 
 def _node_row(role: str, plan: DevicePlan | ClientPlan) -> tuple[str, int, str, str, str]:

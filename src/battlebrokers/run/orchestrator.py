@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from battlebrokers.clock import SECOND_NS, Anchor
+from battlebrokers.contenders.broker_url import is_url
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
 from battlebrokers.contenders.spec import Profile
 from battlebrokers.errors import BattleError, ContenderError, EnvironmentNotReady
@@ -25,7 +26,8 @@ from battlebrokers.record.resources import ResourceSampler, process_tree
 from battlebrokers.record.segments import write_rows
 from battlebrokers.run.channel import Channel, spawn
 from battlebrokers.run.fitness import refuse_what_cannot_be_honoured
-from battlebrokers.run.host import boot_id, host_facts
+from battlebrokers.run.host import boot_id, host_facts, raise_open_files_limit
+from battlebrokers.run.machine import gather
 from battlebrokers.run.messages import (
     Failed,
     Finished,
@@ -39,6 +41,7 @@ from battlebrokers.run.messages import (
     Stop,
 )
 from battlebrokers.run.phases import Timetable
+from battlebrokers.run.preflight import Needs, preflight, require
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import LoadedScenario
 from battlebrokers.tables import CLOCKS
@@ -117,6 +120,8 @@ class Orchestrator:
         """Run it; the folder's manifest tells how it ended. Raises only when there is nothing to analyse."""
         request = self._request
         refuse_what_cannot_be_honoured(request.loaded.scenario, request.broker)
+        raise_open_files_limit()
+        require(preflight(gather(request.runs, programs=False), self._needs()))
         name = request.loaded.scenario.name
         self.folder = new_run_folder(request.runs.absolute(), name, request.broker, _moment(self._anchor.wall_ns))
         place = self.folder.path
@@ -282,6 +287,15 @@ class Orchestrator:
             sampler.watch(name, "contender", partial(_pids_of, contender, name))
         sampler.watch("worker-0", "generator", lambda: process_tree(worker_pid))
         return sampler
+
+    def _needs(self) -> Needs:
+        plan = self._plan
+        seconds = plan.phases.load_ns / SECOND_NS
+        return Needs(
+            connections=plan.device_count + plan.client_count,
+            events=int(seconds * (plan.messages_per_s + plan.deliveries_per_s)),
+            broker_here=not is_url(self._request.broker),
+        )
 
     def _suggest_processes(self, cores: int) -> int:
         events_per_s = self._plan.messages_per_s + self._plan.deliveries_per_s

@@ -23,7 +23,7 @@ from battlebrokers.clock import Anchor
 from battlebrokers.errors import BattleError, ExitCode
 from battlebrokers.run.channel import Channel, spawn
 from battlebrokers.run.engine import Engine
-from battlebrokers.run.host import boot_id
+from battlebrokers.run.host import boot_id, raise_open_files_limit
 from battlebrokers.run.messages import (
     Control,
     Failed,
@@ -223,6 +223,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--engine", action="store_true")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise_open_files_limit()
 
     async def converse() -> None:
         channel = await Channel.over(socket.socket(fileno=options.fd))

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from battlebrokers.run.channel import Channel
+from battlebrokers.run.engine import source_address
 from battlebrokers.run.messages import Finished, Go, Prepared, Probe, ProbeAnswer, Progress, Stop
 from battlebrokers.run.worker import merged_finished, merged_prepared, merged_progress, serve
 
@@ -61,3 +62,10 @@ def test_one_process_without_a_connection_is_no_failure_as_long_as_another_has_s
 def test_counters_add_up_and_failures_are_joined():
     merged = merged_finished([Finished(5, {"sent": 1}, "disk"), Finished(9, {"sent": 2, "acked": 3})])
     assert merged == Finished(9, {"sent": 3, "acked": 3}, "disk")
+
+
+def test_many_connections_to_loopback_come_from_several_addresses():
+    assert source_address("127.0.0.1", 5, 1000) is None
+    assert source_address("10.0.0.1", 5, 100_000) is None
+    assert source_address("127.0.0.1", 0, 100_000) == "127.0.0.2"
+    assert source_address("127.0.0.1", 99_999, 100_000) == "127.0.0.6"
