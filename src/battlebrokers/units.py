@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from battlebrokers.errors import QuantityError
 
-_NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
+_NUMBER = r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
 _DURATION_NS: dict[str, int] = {
     "ns": 1,
     "us": 1_000,
@@ -43,7 +43,7 @@ _DURATION = re.compile(rf"(?:{_NUMBER}\s*(?:ns|us|µs|μs|ms|min|s|m|h|d)\s*)+")
 _DURATION_PART = re.compile(rf"({_NUMBER})\s*(ns|us|µs|μs|ms|min|s|m|h|d)")
 _RATE = re.compile(rf"({_NUMBER})\s*([kKMG]?)\s*/\s*(s|sec|second|m|min|minute|h|hour)")
 _SIZE = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)")
-_COUNT = re.compile(rf"({_NUMBER}|\d{{1,3}}(?: \d{{3}})+)\s*([kKMG]?)")
+_COUNT = re.compile(rf"({_NUMBER}|[0-9]{{1,3}}(?: [0-9]{{3}})+)\s*([kKMG]?)")
 _PERCENT = re.compile(rf"({_NUMBER})\s*%")
 _PER_NS: dict[str, int] = {
     "s": _DURATION_NS["s"],

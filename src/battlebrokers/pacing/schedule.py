@@ -24,7 +24,8 @@ Offsets = npt.NDArray[np.int64]
 class Shape(Protocol):
     """What each file of this folder offers: message numbers → times, given when the message before them was due."""
 
-    def __call__(self, pace: PacePlan, seed: int, first: int, count: int, last_ns: int) -> Offsets: ...
+    def __call__(self, pace: PacePlan, seed: int, first: int, count: int, last_ns: int) -> Offsets:
+        """The offsets of messages first … first + count - 1."""
 
 
 SHAPES: Final[dict[str, Shape]] = {
@@ -71,9 +72,9 @@ class Schedule:
 
     def take(self, up_to_ns: int, limit: int) -> Offsets:
         """The offsets due at or before `up_to_ns` and not yet taken, oldest first, at most `limit`."""
-        if self.peek_ns > up_to_ns or limit <= 0:
-            return _EMPTY
         block, at = self._block, self._at
+        if self.peek_ns > up_to_ns or limit <= 0 or block is _EMPTY:
+            return _EMPTY
         end = at + 1
         if limit > 1 and end < len(block) and block[end] <= up_to_ns:
             end = at + min(int(block[at:].searchsorted(up_to_ns, "right")), limit)
@@ -83,7 +84,7 @@ class Schedule:
             self.peek_ns = int(block[end])
             return taken
         self._refill(_block_size(self._pace))
-        if self.peek_ns > up_to_ns or len(taken) == limit:
+        if self.peek_ns > up_to_ns or len(taken) == limit or self._block is _EMPTY:
             return taken
         return self._take_on(taken, up_to_ns, limit)
 
@@ -92,7 +93,7 @@ class Schedule:
         pieces = [taken]
         missing = limit - len(taken)
         size = _block_size(self._pace)
-        while missing > 0 and self.peek_ns <= up_to_ns:
+        while missing > 0 and self.peek_ns <= up_to_ns and self._block is not _EMPTY:
             block, at = self._block, self._at
             end = at + min(int(block[at:].searchsorted(up_to_ns, "right")), missing)
             pieces.append(block[at:end])

@@ -36,4 +36,6 @@ def read_logins(path: Path) -> list[Login]:
     columns = set(rows[0]) if rows else {"username"}
     if "username" not in columns or not columns <= set(_COLUMNS):
         raise QuantityError(f"{path.name} has the wrong columns", hint=hint)
-    return [Login(row.get("username") or None, row.get("password") or None, row.get("client_id") or None) for row in rows]
+    return [
+        Login(row.get("username") or None, row.get("password") or None, row.get("client_id") or None) for row in rows
+    ]

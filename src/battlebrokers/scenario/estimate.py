@@ -1,6 +1,6 @@
-"""What a plan amounts to, before it runs: rates, sizes, connections, time. Called by `bb check` and to choose processes.
+"""What a plan amounts to, before it runs: rates, sizes, connections, time.
 
-Estimates, not promises: random paces are taken at their mean, topics are sampled.
+Called by `bb check` and to choose processes. Random paces are taken at their mean, topics are sampled.
 """
 
 from __future__ import annotations
@@ -82,12 +82,14 @@ class Estimate:
 def estimate(devices: Sequence[DeviceExpansion], clients: Sequence[ClientExpansion], phases: PhasesPlan) -> Estimate:
     """Add everything up."""
     listening = _Listening.of(clients)
-    nodes = sum(group.count for group in (*devices, *clients))
+    device_count = sum(group.count for group in devices)
+    client_count = sum(group.count for group in clients)
+    nodes = device_count + client_count
     connect_ns = round(nodes / phases.connect_per_s * SECOND_NS) if phases.connect_per_s else 0
     return Estimate(
         fleets=tuple(_fleet(fleet, phases, listening) for fleet in devices),
-        devices=sum(group.count for group in devices),
-        clients=sum(group.count for group in clients),
+        devices=device_count,
+        clients=client_count,
         connect_ns=connect_ns,
         measure_ns=phases.measure_ns,
         duration_ns=connect_ns + phases.load_ns + min(phases.drain_ns, phases.quiet_ns),
@@ -158,7 +160,9 @@ class _Listening:
             for node in nodes:
                 if wild and "#" in node.children:
                     found |= node.children["#"].listeners
-                following += [node.children[key] for key in ((level, "+") if wild else (level,)) if key in node.children]
+                following += [
+                    node.children[key] for key in ((level, "+") if wild else (level,)) if key in node.children
+                ]
             nodes = following
         for node in nodes:
             found |= node.listeners

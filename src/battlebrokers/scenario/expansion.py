@@ -1,6 +1,6 @@
 """A fleet → its devices or clients, one by one. Called by the plan, for any share of the numbers.
 
-Everything about the n-th node follows from the scenario, the seed, the run id and n; nothing is remembered between nodes.
+Everything about the n-th node follows from scenario, seed, run id and n; nothing is remembered between nodes.
 """
 
 from __future__ import annotations
@@ -73,13 +73,17 @@ class _Connections:
         self._origin = origin
         self._group = group
         self._random_id = RANDOM_ID.fullmatch(group.client_id) if group.client_id else None
-        self._client_id = compile_pattern(group.client_id, ANY_VARIABLES) if group.client_id and not self._random_id else None
+        self._client_id = (
+            compile_pattern(group.client_id, ANY_VARIABLES) if group.client_id and not self._random_id else None
+        )
         credentials = group.credentials
         self._logins: list[Login] = read_logins(Path(credentials.csv)) if credentials and credentials.csv else []
         self._username = self._secret(credentials.username if credentials else None)
         self._password = self._secret(credentials.password if credentials else None)
         self._will_topic = compile_pattern(group.will.topic, ANY_VARIABLES) if group.will else None
-        self._tls = TlsPlan(group.tls.ca, group.tls.certificate, group.tls.key, group.tls.check_hostname) if group.tls else None
+        self._tls = (
+            TlsPlan(group.tls.ca, group.tls.certificate, group.tls.key, group.tls.check_hostname) if group.tls else None
+        )
         if self._tls is None and group.transport in ("tls", "wss"):
             self._tls = TlsPlan(None, None, None, True)
         self._tag = origin.tag
@@ -138,7 +142,9 @@ class _Connections:
         if away is None:
             return None
         every_ns = parse_duration_ns(away.every) if away.every else 0
-        return AwayPlan(_spread(away.at, place, self._count), parse_duration_ns(away.for_), every_ns, away.how == "abrupt")
+        return AwayPlan(
+            _spread(away.at, place, self._count), parse_duration_ns(away.for_), every_ns, away.how == "abrupt"
+        )
 
 
 class DeviceExpansion:
@@ -265,7 +271,9 @@ def payload_plan(payload: Payload) -> PayloadPlan:
     encoding = payload.encoding or "none"
     size = parse_size(payload.size) if payload.size is not None else None
     if payload.random_bytes is not None:
-        return PayloadPlan("random_bytes", size=parse_size(payload.random_bytes), encoding=encoding, stamp=payload.stamp)
+        return PayloadPlan(
+            "random_bytes", size=parse_size(payload.random_bytes), encoding=encoding, stamp=payload.stamp
+        )
     if payload.value is not None:
         low, high, decimals = parse_value_range(payload.value)
         return PayloadPlan("value", low=low, high=high, decimals=decimals, encoding=encoding, stamp=payload.stamp)

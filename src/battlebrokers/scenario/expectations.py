@@ -65,14 +65,21 @@ _OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
-_BASE_OF: Final = {"sent": "planned", "unsent": "planned", "refused": "planned", "acked": "sent", "retries": "sent", "sent_rate": "planned"}
+_BASE_OF: Final = {
+    "sent": "planned",
+    "unsent": "planned",
+    "refused": "planned",
+    "acked": "sent",
+    "retries": "sent",
+    "sent_rate": "planned",
+}
 _SENTENCE = re.compile(r"([A-Za-z0-9_.]+)\s*(<=|>=|==|!=|<|>)\s*(\S.*)")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*(?:of\s+)?([a-z_]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One expectation. `value` is in ns (duration), messages (count), per second (rate), or a share of `relative_to`."""
+    """One; `value` is in ns (duration), messages (count), per second (rate), or a share of `relative_to`."""
 
     text: str
     metric: str
@@ -102,7 +109,9 @@ def parse_expectation(value: object) -> Expectation:
     text = " ".join(value.split())
     match = _SENTENCE.fullmatch(text) if len(text) <= 200 else None
     if not match:
-        raise QuantityError(f"{text[:80]!r} is not an expectation", hint='write it like "delivery_p99 < 50ms" or "lost == 0"')
+        raise QuantityError(
+            f"{text[:80]!r} is not an expectation", hint='write it like "delivery_p99 < 50ms" or "lost == 0"'
+        )
     metric, op, right = match.groups()
     if metric not in METRICS:
         raise QuantityError(f"{metric!r} is not measured", hint=nearest(metric, METRICS) or "see `bb schema`")

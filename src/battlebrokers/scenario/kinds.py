@@ -210,7 +210,9 @@ DurationRange = Annotated[str, _kept(parse_duration_range), _shown("duration or 
 Rate = Annotated[str, _kept(_positive_rate), _shown("rate", "100/s", "5k/s", "20/min")]
 Count = Annotated[int, BeforeValidator(parse_count), _shown("count", "10k", also=("integer",))]
 Pace = Annotated[str, _kept(parse_pace), _shown("pace", *FORMS)]
-Size = Annotated[str, BeforeValidator(_size), _shown("size", "2KiB", "180..400", "normal 256KiB ± 64KiB", also=("integer", "array"))]
+Size = Annotated[
+    str, BeforeValidator(_size), _shown("size", "2KiB", "180..400", "normal 256KiB ± 64KiB", also=("integer", "array"))
+]
 ValueRange = Annotated[str, BeforeValidator(_value_range), _shown("range of numbers", "0..100", "18.0..25.5")]
 Fixed = Annotated[str, BeforeValidator(_fixed), _shown("any value", "21.5", also=("number", "boolean"))]
 Template = Annotated[str, BeforeValidator(_template), _shown("template", '{"free": {int:0..1}}')]
@@ -218,13 +220,21 @@ Encoding = Annotated[str, BeforeValidator(_encoding), _shown("encoding", "none",
 Text = Annotated[str, BeforeValidator(text_of), _shown("text")]
 Name = Annotated[str, BeforeValidator(_name), _shown("name", "smart-city")]
 Topic = Annotated[str, BeforeValidator(_topic)]
-Topics = Annotated[tuple[Topic, ...], BeforeValidator(_items), _shown("topic or list", "city/air/{device}", also=("array",))]
+Topics = Annotated[
+    tuple[Topic, ...], BeforeValidator(_items), _shown("topic or list", "city/air/{device}", also=("array",))
+]
 Filter = Annotated[str, BeforeValidator(_filter)]
-Filters = Annotated[tuple[Filter, ...], BeforeValidator(_items), _shown("filter or list", "city/#", "test/{index}", also=("array",))]
+Filters = Annotated[
+    tuple[Filter, ...], BeforeValidator(_items), _shown("filter or list", "city/#", "test/{index}", also=("array",))
+]
 OneTopic = Annotated[str, BeforeValidator(_one_topic), _shown("topic", "city/status/{device}")]
 Share = Annotated[str, BeforeValidator(_share), _shown("group name", "archive")]
-ClientId = Annotated[str, BeforeValidator(_client_id), _shown("client id pattern", "{fleet}-{index}", "random 62 characters")]
+ClientId = Annotated[
+    str, BeforeValidator(_client_id), _shown("client id pattern", "{fleet}-{index}", "random 62 characters")
+]
 Secret = Annotated[str, BeforeValidator(_secret), _shown("text with variables", "dev-{index}", "{env:PASSWORD}")]
-Version = Annotated[Literal["3.1.1", "5"], BeforeValidator(_version), _shown("3.1.1 or 5", "3.1.1", "5", also=("number",))]
+Version = Annotated[
+    Literal["3.1.1", "5"], BeforeValidator(_version), _shown("3.1.1 or 5", "3.1.1", "5", also=("number",))
+]
 File = Annotated[str, BeforeValidator(_file), _shown("file", "certs/ca.pem")]
 Expected = Annotated[str, _kept(parse_expectation), _shown("expectation", "delivery_p99 < 50ms", "lost == 0")]

@@ -16,10 +16,11 @@ NEVER_NS = 2**63 - 1
 class PacePlan:
     """When a device speaks, relative to the start of the load. Unused numbers are 0.
 
-    kind: `steady` (per_interval messages, evenly spaced, every interval_ns), `uniform` (gaps drawn from interval_ns..interval_max_ns),
-    `poisson` (mean gap interval_ns), `burst` (burst_size messages at once every interval_ns), `ramp` (rate goes linearly from
-    1e9/interval_ns to 1e9/interval_max_ns messages/s over ramp_ns, then stays; NEVER_NS stands for a rate of 0).
-    `offset_ns` staggers devices: the first message is due at start_ns + offset_ns (a random gap later for `poisson`).
+    kind: `steady` (per_interval messages, evenly spaced, every interval_ns), `uniform` (gaps drawn from
+    interval_ns..interval_max_ns), `poisson` (mean gap interval_ns), `burst` (burst_size messages at once every
+    interval_ns), `ramp` (rate goes linearly from 1e9/interval_ns to 1e9/interval_max_ns messages/s over ramp_ns, then
+    stays; NEVER_NS stands for a rate of 0). `offset_ns` staggers devices: the first message is due at
+    start_ns + offset_ns (a random gap later for `poisson`).
     """
 
     kind: str
@@ -48,7 +49,10 @@ class SizePlan:
 
 @dataclass(frozen=True, slots=True)
 class PayloadPlan:
-    """What a device says. kind: `random_bytes` (size), `text`, `value` (low..high, decimals), `fixed`, `template`, `file`."""
+    """What a device says.
+
+    kind: `random_bytes` (size), `text`, `value` (low..high, decimals), `fixed`, `template`, `file`.
+    """
 
     kind: str
     text: str = ""
@@ -58,7 +62,7 @@ class PayloadPlan:
     decimals: int = 0
     path: Path | None = None
     encoding: str = "none"
-    """`none`, `base64`, `binhex`, or a charset such as `utf-8` or `utf-16`: applied to the content, not to the header."""
+    """`none`, `base64`, `binhex`, or a charset such as `utf-16`: applied to the content, not to the header."""
     stamp: bool = True
     """Whether to put the 16-byte header in front (content) or into (random_bytes of at least 16)."""
     variables: tuple[tuple[str, str], ...] = ()
@@ -109,7 +113,10 @@ class ConnectionPlan:
 
 @dataclass(frozen=True, slots=True)
 class AwayPlan:
-    """A planned absence, relative to the start of the load: at_ns it drops (abrupt = no goodbye) for for_ns, `every_ns` 0 = once."""
+    """A planned absence: at_ns after the start of the load it leaves (abrupt: no goodbye) for for_ns.
+
+    `every_ns` 0 = once.
+    """
 
     at_ns: int
     for_ns: int
@@ -148,7 +155,10 @@ class FilterPlan:
 
 @dataclass(frozen=True, slots=True)
 class ClientPlan:
-    """One client. `join_ns` after the start of the load; -1 = before it, with everyone else. `reads_per_s` 0 = as fast as it can."""
+    """One client.
+
+    `join_ns` after the start of the load; -1 = before it, with everyone else. `reads_per_s` 0 = as fast as it can.
+    """
 
     number: int
     name: str

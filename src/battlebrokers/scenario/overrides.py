@@ -49,6 +49,7 @@ def _apply(document: Document, parts: list[str], value: Any, option: str) -> Non
         return
     path = (*done, key)
     if isinstance(holder, list):
+        assert isinstance(key, int)
         holder[key : key + 1] = [] if value is None else [value]
     elif value is None:
         holder.pop(key, None)

@@ -107,7 +107,16 @@ def stagger_ns(pace: PacePlan, place: int, of: int, seed: int) -> int:
 
 def placed(pace: PacePlan, offset_ns: int, start_ns: int) -> PacePlan:
     """The pace of one device (`dataclasses.replace` costs as much as all the rest of a device)."""
-    return PacePlan(pace.kind, pace.interval_ns, pace.interval_max_ns, pace.burst_size, pace.ramp_ns, offset_ns, start_ns, pace.per_interval)
+    return PacePlan(
+        pace.kind,
+        pace.interval_ns,
+        pace.interval_max_ns,
+        pace.burst_size,
+        pace.ramp_ns,
+        offset_ns,
+        start_ns,
+        pace.per_interval,
+    )
 
 
 def _ramp_rates(pace: PacePlan) -> tuple[float, float]:

@@ -66,13 +66,19 @@ class Plan:
     def _fleets(self) -> list[DeviceExpansion]:
         origin = Origin(self.seed, self.run_id)
         firsts = itertools.accumulate((fleet.devices for fleet in self.scenario.fleets.values()), initial=0)
-        return [DeviceExpansion(name, fleet, first, origin) for (name, fleet), first in zip(self.scenario.fleets.items(), firsts, strict=False)]
+        return [
+            DeviceExpansion(name, fleet, first, origin)
+            for (name, fleet), first in zip(self.scenario.fleets.items(), firsts, strict=False)
+        ]
 
     @cached_property
     def _groups(self) -> list[ClientExpansion]:
         origin = Origin(self.seed, self.run_id)
         firsts = itertools.accumulate((group.count for group in self.scenario.clients.values()), initial=0)
-        return [ClientExpansion(name, group, first, origin) for (name, group), first in zip(self.scenario.clients.items(), firsts, strict=False)]
+        return [
+            ClientExpansion(name, group, first, origin)
+            for (name, group), first in zip(self.scenario.clients.items(), firsts, strict=False)
+        ]
 
     @cached_property
     def phases(self) -> PhasesPlan:
@@ -121,13 +127,16 @@ class Plan:
         return self.estimate.deliveries_per_s
 
     def lines(self) -> Iterator[bytes]:
-        """The whole plan as JSON lines: a head, then every device and client. Passwords are masked, the run id left out.
+        """The whole plan as JSON lines: a head, then every device and client.
 
-        The same scenario and seed give the same bytes.
+        The same scenario and seed give the same bytes: the run id is left out, passwords are masked.
         """
         plan = self if not self.run_id else replace(self, run_id="")
         encode = msgspec.json.Encoder(enc_hook=str).encode
-        yield encode({"format": _FORMAT, "scenario": self.scenario.name, "seed": self.seed, "phases": self.phases}) + b"\n"
+        yield (
+            encode({"format": _FORMAT, "scenario": self.scenario.name, "seed": self.seed, "phases": self.phases})
+            + b"\n"
+        )
         for kind, nodes in (("device", plan.devices()), ("client", plan.clients())):
             for node in nodes:
                 yield encode({kind: _masked(node)}) + b"\n"
@@ -146,7 +155,9 @@ class Plan:
 
     def to_message(self) -> bytes:
         """A small message from which another process makes the same plan."""
-        return msgspec.json.encode({"format": _FORMAT, "scenario": self.scenario.plain(), "seed": self.seed, "run_id": self.run_id})
+        return msgspec.json.encode(
+            {"format": _FORMAT, "scenario": self.scenario.plain(), "seed": self.seed, "run_id": self.run_id}
+        )
 
     @classmethod
     def from_message(cls, message: bytes) -> Plan:
@@ -154,7 +165,9 @@ class Plan:
         try:
             content = msgspec.json.decode(message)
             if content["format"] != _FORMAT:
-                raise InputError(f"this plan has format {content['format']}, not {_FORMAT}", hint="use the same version everywhere")
+                raise InputError(
+                    f"this plan has format {content['format']}, not {_FORMAT}", hint="use the same version everywhere"
+                )
             return cls(Scenario.model_validate(content["scenario"]), int(content["seed"]), str(content["run_id"]))
         except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
             raise InputError(f"this is not a plan: {str(error).splitlines()[0]}") from None

@@ -62,7 +62,7 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = (), scale: float
 def read_scenario(
     text: str, source: str, overrides: Sequence[str] = (), scale: float = 1.0, path: Path | None = None
 ) -> LoadedScenario:
-    """The same for a text; `path` is where it lies: mistakes name it, and files it mentions are looked for beside it."""
+    """The same for a text; `path` is where it lies: mistakes name it, files it mentions are looked for beside it."""
     document = read_document(text, str(path) if path else source)
     folder = path.parent if path else None
     if document.data:
@@ -89,8 +89,12 @@ def scaled(scenario: Scenario, scale: float) -> Scenario:
     """The scenario with all counts of devices and clients multiplied; 1 stays at least 1, 0 stays 0."""
     if scale == 1.0:
         return scenario
-    fleets = {name: f.model_copy(update={"devices": scaled_count(f.devices, scale)}) for name, f in scenario.fleets.items()}
-    clients = {name: c.model_copy(update={"count": scaled_count(c.count, scale)}) for name, c in scenario.clients.items()}
+    fleets = {
+        name: f.model_copy(update={"devices": scaled_count(f.devices, scale)}) for name, f in scenario.fleets.items()
+    }
+    clients = {
+        name: c.model_copy(update={"count": scaled_count(c.count, scale)}) for name, c in scenario.clients.items()
+    }
     return scenario.model_copy(update={"fleets": fleets, "clients": clients})
 
 
@@ -114,7 +118,11 @@ def _read(path: Path, source: str) -> str:
             content = file.read(LARGEST_BYTES + 1)
     except FileNotFoundError:
         looks_like_file = path.suffix != "" or len(path.parts) > 1
-        hint = f"no such file: {path}" if looks_like_file else nearest(str(path), shipped_scenarios()) or "`bb check --all` names them all"
+        hint = (
+            f"no such file: {path}"
+            if looks_like_file
+            else nearest(str(path), shipped_scenarios()) or "`bb check --all` names them all"
+        )
         raise InputError(f"there is no scenario {source!r}", hint=hint) from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder", hint="name a YAML file in it") from None

@@ -7,7 +7,19 @@ from typing import Any
 from pydantic import BaseModel
 
 from battlebrokers.scenario.expectations import BASES, COUNTS, LATENCIES, RATES, STATISTICS
-from battlebrokers.scenario.model import Away, Clients, Connection, Credentials, Fleet, Payload, Phases, Scenario, Speaking, Tls, Will
+from battlebrokers.scenario.model import (
+    Away,
+    Clients,
+    Connection,
+    Credentials,
+    Fleet,
+    Payload,
+    Phases,
+    Scenario,
+    Speaking,
+    Tls,
+    Will,
+)
 from battlebrokers.scenario.patterns import CLIENT_VARIABLES, DEVICE_VARIABLES
 from battlebrokers.scenario.templates import FIELDS
 
@@ -15,9 +27,10 @@ _INTRODUCTION = """# Scenario reference
 
 Generated from the models; `bb schema` prints the same as JSON Schema for your editor.
 
-A scenario is a YAML file. Unknown keys are mistakes, zero is zero, and what is absent is absent. `bb check FILE` reports
-all mistakes at once, or tells the plan in words. `--set path=value` overrides anything (`--set fleets.air.devices=10`,
-`--set expect.0="lost == 0"`; `null` removes a key), `--scale 0.1` multiplies all counts of devices and clients.
+A scenario is a YAML file. Unknown keys are mistakes, zero is zero, and what is absent is absent. `bb check FILE`
+reports all mistakes at once, or tells the plan in words. `--set path=value` overrides anything
+(`--set fleets.air.devices=10`, `--set expect.0="lost == 0"`; `null` removes a key), `--scale 0.1` multiplies all
+counts of devices and clients.
 """
 
 _ANCHORS = {"defaults": "fleets-and-defaults-speaking"}
@@ -42,8 +55,8 @@ _QUANTITIES = """## Quantities
 | `burst 10 every 1s` | 10 messages at the same moment, every second |
 | `ramp 10/s..100/s over 30s` | the rate changes in a straight line, then stays |
 
-Devices of a fleet are staggered unless told otherwise: they take turns within one interval. `staggered: false` makes all of
-them speak at the same moment, which is a different test.
+Devices of a fleet are staggered unless told otherwise: they take turns within one interval. `staggered: false` makes
+all of them speak at the same moment, which is a different test.
 """
 
 
@@ -103,7 +116,9 @@ def _kind(schema: dict[str, Any]) -> str:
         return "mapping of names"
     if schema.get("type") == "array" and "items" in schema:
         return f"list of {schema['items'].get('title', 'values')}s"
-    kind = {"integer": "whole number", "boolean": "`true`, `false`"}.get(str(schema.get("type")), schema.get("title", "text"))
+    kind = {"integer": "whole number", "boolean": "`true`, `false`"}.get(
+        str(schema.get("type")), schema.get("title", "text")
+    )
     if "examples" in schema:
         kind = f"{schema['title']}, as `{schema['examples'][0]}`" if schema["examples"] else schema["title"]
     return str(kind)
@@ -114,7 +129,12 @@ def _cell(text: str) -> str:
 
 
 def _variables() -> str:
-    lines = ["## Variables", "", "In topics, filters, client ids and credentials (`index` counts from 1 within a fleet, `number` from 0 over all):", ""]
+    lines = [
+        "## Variables",
+        "",
+        "In topics, filters, client ids and credentials (`index` counts from 1 in a fleet, `number` from 0 over all):",
+        "",
+    ]
     lines.append("- devices: " + ", ".join(f"`{{{name}}}`" for name in DEVICE_VARIABLES))
     lines.append("- clients: " + ", ".join(f"`{{{name}}}`" for name in CLIENT_VARIABLES))
     lines.append("- topics and filters: `{int:1..5}` stands for one topic or filter per number")
@@ -125,12 +145,21 @@ def _variables() -> str:
 
 
 def _expectations() -> str:
-    lines = ["## Expectations", "", "`METRIC OPERATOR VALUE`, with `<`, `<=`, `>`, `>=`, `==` or `!=`. Counts are those of the measure phase.", ""]
-    lines += [f"Latencies are `NAME_STATISTIC` with {', '.join(f'`{s}`' for s in STATISTICS)}, compared with a duration:", ""]
+    lines = [
+        "## Expectations",
+        "",
+        "`METRIC OPERATOR VALUE`, with `<`, `<=`, `>`, `>=`, `==` or `!=`. Counts are those of the measure phase.",
+        "",
+    ]
+    lines += [
+        f"Latencies are `NAME_STATISTIC` with {', '.join(f'`{s}`' for s in STATISTICS)}, compared with a duration:",
+        "",
+    ]
     lines += [f"- `{name}_…`: {about}" for name, about in LATENCIES.items()]
     lines += ["", "Counts, compared with a number or a share (`0.01%`, `99% of planned`, `0.99 sent`):", ""]
     lines += [f"- `{name}`: {about}" for name, about in COUNTS.items()]
     lines += ["", "Rates, compared with a rate or a share:", ""]
     lines += [f"- `{name}`: {about}" for name, about in RATES.items()]
-    lines += ["", f"A share is a share of {', '.join(f'`{name}`' for name in BASES)}; left out, it is the one that makes sense (`lost < 0.01%` of expected)."]
+    bases = ", ".join(f"`{name}`" for name in BASES)
+    lines += ["", f"A share is a share of {bases}; left out, the one that makes sense (`lost < 0.01%` of expected)."]
     return "\n".join(lines)

@@ -9,19 +9,21 @@ from typing import Any, Final, TypeVar
 
 from battlebrokers.scenario.model import Clients, Connection, Defaults, Fleet, Scenario
 
-BUILT_IN: Final = Defaults(
-    protocol="mqtt",
-    version="3.1.1",
-    transport="tcp",
-    session="clean",
-    keep_alive="60s",
-    inflight=65_535,
-    receive_maximum=65_535,
-    qos=0,
-    staggered=True,
-    topic_choice="round-robin",
-    retain=False,
-    topic_alias=False,
+BUILT_IN: Final = Defaults.model_validate(
+    {
+        "protocol": "mqtt",
+        "version": "3.1.1",
+        "transport": "tcp",
+        "session": "clean",
+        "keep_alive": "60s",
+        "inflight": 65_535,
+        "receive_maximum": 65_535,
+        "qos": 0,
+        "staggered": True,
+        "topic_choice": "round-robin",
+        "retain": False,
+        "topic_alias": False,
+    }
 )
 """What holds when nobody says anything."""
 

@@ -67,7 +67,11 @@ def _clients(scenario: Scenario, group: Clients, path: Path) -> Iterator[Finding
         patterns = [compile_pattern(text, CLIENT_VARIABLES, ranges=True) for text in group.subscribe]
         filters = sum(len(pattern.expand(dict.fromkeys(CLIENT_VARIABLES, "x"))) for pattern in patterns)
         if group.subscriptions > filters:
-            yield (*path, "subscriptions"), f"asks for {group.subscriptions} of {filters} filters", "add filters to `subscribe`"
+            yield (
+                (*path, "subscriptions"),
+                f"asks for {group.subscriptions} of {filters} filters",
+                "add filters to `subscribe`",
+            )
     if group.share is not None and not group.subscribe:
         yield (*path, "share"), "shares nothing", "add `subscribe`"
     yield from _node(scenario, group, path, group.count)
@@ -81,8 +85,14 @@ def _node(scenario: Scenario, group: Fleet | Clients, path: Path, count: int) ->
                 yield (*path, key), f"`{key}` exists in MQTT 5 only", "add `version: 5`"
         if group.will is not None and group.will.delay is not None:
             yield (*path, "will", "delay"), "a will delay exists in MQTT 5 only", "add `version: 5`"
-    if effective(scenario, group, "session") == "persistent" and RANDOM_ID.fullmatch(effective(scenario, group, "client_id") or ""):
-        yield (*path, "session"), "a persistent session is found again by its client id, and random ids are new in every run", "give `client_id` a pattern"
+    if effective(scenario, group, "session") == "persistent" and RANDOM_ID.fullmatch(
+        effective(scenario, group, "client_id") or ""
+    ):
+        yield (
+            (*path, "session"),
+            "a persistent session is found again by its client id, and random ids are new in every run",
+            "give `client_id` a pattern",
+        )
     yield from _tls(scenario, group, path)
     yield from _credentials(scenario, group, path, count)
     yield from _times(scenario, group, path)
@@ -105,7 +115,9 @@ def _tls(scenario: Scenario, level: Scenario | Connection, path: Path) -> Iterat
     if (level.tls.certificate is None) != (level.tls.key is None):
         absent = "key" if level.tls.key is None else "certificate"
         yield (*path, "tls"), f"mutual TLS needs the {absent} too", "give both or none"
-    groups = [*scenario.fleets.values(), *scenario.clients.values()] if not isinstance(level, Fleet | Clients) else [level]
+    groups = (
+        [*scenario.fleets.values(), *scenario.clients.values()] if not isinstance(level, Fleet | Clients) else [level]
+    )
     if groups and not any(effective(scenario, group, "transport") in ENCRYPTED for group in groups):
         yield (*path, "tls"), "certificates without encryption", "add `transport: tls` (or wss)"
 
@@ -155,7 +167,11 @@ def _times(scenario: Scenario, group: Fleet | Clients, path: Path) -> Iterator[F
         if parse_duration_range(away.at)[1] >= load_ns:
             yield (*path, "away", "at"), f"{away.at} is after the load has ended", load
         if away.every is not None and parse_duration_ns(away.every) <= parse_duration_ns(away.for_):
-            yield (*path, "away", "every"), f"comes back after {away.for_} but leaves again every {away.every}", "make `every` longer"
+            yield (
+                (*path, "away", "every"),
+                f"comes back after {away.for_} but leaves again every {away.every}",
+                "make `every` longer",
+            )
     yield from _whole_seconds(group.keep_alive, (*path, "keep_alive"), 65_535)
     yield from _whole_seconds(group.session_expiry, (*path, "session_expiry"), 2**32 - 1)
     if group.will is not None:

@@ -1,4 +1,4 @@
-"""The scenarios that come with BattleBrokers: where they lie and what they are called. Called by the reader and `bb check`."""
+"""The scenarios that come with BattleBrokers: where they lie and what they are called. Called by the reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def scenario_folder() -> Path:
     for folder in (package / "scenarios", package.parent.parent / "scenarios"):
         if folder.is_dir():
             return folder
-    raise EnvironmentNotReady("the shipped scenarios are missing from this installation", hint="install battlebrokers again")
+    raise EnvironmentNotReady(
+        "the shipped scenarios are missing from this installation", hint="install battlebrokers again"
+    )
 
 
 def shipped_scenarios() -> list[str]:

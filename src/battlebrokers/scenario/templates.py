@@ -34,7 +34,7 @@ FIELDS: dict[str, str] = {
 
 @dataclass(slots=True)
 class Moment:
-    """What a field may look at: random bits of its own position, the message's number and time, the device's variables."""
+    """What a field may look at: random bits of its position, the message's number and time, the device's variables."""
 
     seed: int
     position: int
@@ -131,7 +131,9 @@ def _choice(arg: str) -> Field:
 def _fill(alphabet: str) -> Callable[[str], Field]:
     def field(arg: str) -> Field:
         if not arg.isdecimal() or int(arg) > _LONGEST_FILL:
-            raise QuantityError(f"{arg!r} is not a number of characters up to {_LONGEST_FILL}", hint="write it like {hex:8}")
+            raise QuantityError(
+                f"{arg!r} is not a number of characters up to {_LONGEST_FILL}", hint="write it like {hex:8}"
+            )
         count = int(arg)
 
         def fill(moment: Moment) -> str:

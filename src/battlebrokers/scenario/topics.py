@@ -33,7 +33,9 @@ def check_topic(topic: str) -> None:
     """Raise QuantityError unless a device may publish to it."""
     _check_text(topic, "topic")
     if "+" in topic or "#" in topic:
-        raise QuantityError(f"{topic!r} contains a wildcard", hint="devices publish to exact topics; wildcards are for `subscribe`")
+        raise QuantityError(
+            f"{topic!r} contains a wildcard", hint="devices publish to exact topics; wildcards are for `subscribe`"
+        )
     if topic.startswith("$"):
         raise QuantityError(f"{topic!r} starts with $", hint="such topics belong to the broker")
 
@@ -42,7 +44,9 @@ def check_filter(topic_filter: str) -> None:
     """Raise QuantityError unless a client may subscribe to it."""
     _check_text(topic_filter, "filter")
     if topic_filter.startswith("$share/"):
-        raise QuantityError(f"{topic_filter!r} names a shared group", hint="write the filter alone and `share: GROUP` beside it")
+        raise QuantityError(
+            f"{topic_filter!r} names a shared group", hint="write the filter alone and `share: GROUP` beside it"
+        )
     levels = topic_filter.split("/")
     for place, level in enumerate(levels):
         if "#" in level and (level != "#" or place != len(levels) - 1):

@@ -69,7 +69,13 @@ def _leave_out(data: dict[str, Any], broken: list[tuple[Path, bool]], left_out: 
         left_out.add(target)
         holder: Any = data
         for part in target[:-1]:
-            holder = holder.get(part) if isinstance(holder, dict) else holder[part] if isinstance(part, int) and part < len(holder) else None
+            holder = (
+                holder.get(part)
+                if isinstance(holder, dict)
+                else holder[part]
+                if isinstance(part, int) and part < len(holder)
+                else None
+            )
             if not isinstance(holder, dict | list):
                 break
         else:

@@ -38,10 +38,15 @@ def notes(plan: Plan) -> list[str]:
             lines.append(f"{name}: all {format_count(fleet.devices)} devices speak at the same moment (not staggered).")
         if fleet.at_most is not None:
             lines.append(f"{name}: each device falls silent after {_counted(fleet.at_most, 'message')}.")
-    for name, group in (*scenario.fleets.items(), *scenario.clients.items()):
+    groups: dict[str, Fleet | Clients] = {**scenario.fleets, **scenario.clients}
+    for name, group in groups.items():
         lines += _absences(name, group)
-    lines += [f"{name}: reads only {group.reads}." for name, group in scenario.clients.items() if group.reads]
-    lines += [f"{name}: share group `{group.share}`, each message goes to one of {format_count(group.count)}." for name, group in scenario.clients.items() if group.share]
+    lines += [f"{name}: reads only {clients.reads}." for name, clients in scenario.clients.items() if clients.reads]
+    lines += [
+        f"{name}: shared group `{clients.share}`, each message goes to one of {format_count(clients.count)}."
+        for name, clients in scenario.clients.items()
+        if clients.share
+    ]
     if scenario.repetitions > 1:
         lines.append(f"All of it {scenario.repetitions} times.")
     return lines
