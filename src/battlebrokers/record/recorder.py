@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from battlebrokers.record import delivery_log, publish_log
 from battlebrokers.record.chunks import Chunk
+from battlebrokers.record.columns import known_or_null, words
 from battlebrokers.record.delivery_log import DeliveryLog
 from battlebrokers.record.publish_log import PublishLog
 from battlebrokers.record.segments import SegmentWriter
@@ -150,11 +151,11 @@ class Recorder:
                 "retain": (flags & publish_log.FLAG_RETAIN) != 0,
                 "stamped": (flags & publish_log.FLAG_STAMPED) != 0,
                 "planned_ns": rows["planned_ns"],
-                "sent_ns": _or_null(rows["sent_ns"]),
-                "acked_ns": _or_null(rows["acked_ns"]),
-                "outcome": _words(publish_log.OUTCOMES, rows["outcome"]),
-                "reason": _or_null(rows["reason"]),
-                "held": _words(publish_log.HELD, rows["held"]),
+                "sent_ns": known_or_null(rows["sent_ns"], pa.int64()),
+                "acked_ns": known_or_null(rows["acked_ns"], pa.int64()),
+                "outcome": words(publish_log.OUTCOMES, rows["outcome"]),
+                "reason": known_or_null(rows["reason"], pa.int16()),
+                "held": words(publish_log.HELD, rows["held"]),
                 "retries": rows["retries"],
                 "payload_bytes": rows["payload_bytes"],
                 "structure_bytes": rows["structure_bytes"],
@@ -174,7 +175,7 @@ class Recorder:
                 "client": rows["client"],
                 "device": rows["device"],
                 "seq": rows["seq"],
-                "planned_ns": _or_null(rows["planned_ns"]),
+                "planned_ns": known_or_null(rows["planned_ns"], pa.int64()),
                 "received_ns": rows["received_ns"],
                 "topic": self._topic_names(rows["topic"]),
                 "qos": rows["qos"].astype(np.int8),
@@ -187,18 +188,13 @@ class Recorder:
 
     def _topic_names(self, ids: npt.NDArray[np.int32]) -> pa.Array:
         # Only the topics that occur: a fleet may have tens of thousands, a segment few of them.
-        used, places = np.unique(ids, return_inverse=True)
-        names = pa.array([self._topics[number] if number >= 0 else None for number in used.tolist()], type=pa.string())
-        return names.take(pa.array(places.astype(np.int32)))
+        places = np.full(len(self._topics) + 1, -1, dtype=np.int32)
+        places[ids] = 0  # -1, "no topic", marks the last place, which stays without a word
+        used = np.flatnonzero(places[:-1] == 0)
+        places[used] = np.arange(len(used))
+        places[-1] = -1
+        return words([self._topics[number] for number in used.tolist()], places[ids])
 
 
 def _constant(word: str, count: int) -> pa.Array:
-    return pa.array([word]).take(pa.array(np.zeros(count, dtype=np.int32)))
-
-
-def _words(words: tuple[str, ...], codes: npt.NDArray[np.uint8]) -> pa.Array:
-    return pa.array(words).take(pa.array(codes.astype(np.int32)))
-
-
-def _or_null(values: npt.NDArray[Any]) -> pa.Array:
-    return pa.array(values, mask=values < 0)
+    return words([word], np.zeros(count, dtype=np.int32))
