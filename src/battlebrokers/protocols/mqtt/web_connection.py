@@ -26,6 +26,9 @@ from battlebrokers.protocols.mqtt.websocket import (
 if TYPE_CHECKING:
     from battlebrokers.protocols.mqtt.link import MqttLink
 
+LARGEST_FRAME_BYTES = 64 * 1024
+"""Servers limit the size of a WebSocket message, often to 1 MiB; MQTT packets may span several [MQTT-6.0.0-2]."""
+
 
 class WebSocketConnection(Connection):
     """The protocol of one WebSocket connection."""
@@ -56,29 +59,39 @@ class WebSocketConnection(Connection):
         self.transport.write(self.request)
         self.request = b""
 
-    def receive(self, data: bytes, at_ns: int) -> None:
-        """Unwrap, answer pings, and pass the MQTT bytes on."""
+    def data_received(self, data: bytes) -> None:
+        """Bytes came in: unwrap them, answer pings, and pass the MQTT bytes on."""
+        if self.gone:
+            return
+        at_ns = self.link.listener.now_ns()
+        self.heard_tick = self.wheel.tick
         try:
-            if self.handshake is not None:
-                rest = self.handshake.feed(data)
-                if rest is None:
-                    return
-                self.handshake = None
-                if not self.upgraded.done():
-                    self.upgraded.set_result(None)
-                data = rest
-            content = self.unwrapper.feed(data) if data else b""
-        except WebSocketFault as fault:
-            if self.handshake is None:
-                self.transport.write(close_frame(fault.close_code))
-            raise
-        if content:
-            super().receive(content, at_ns)
+            content = self._unwrapped(data)
+            if content:
+                self.receive(content, at_ns)
+        except MalformedPacket as fault:
+            self.fail(fault)
+            return
         replies = self.unwrapper.replies()
         if replies and not self.gone:
             self.transport.write(replies)
         if self.unwrapper.closed is not None and not self.gone:
             self.end(f"the broker closed the WebSocket with code {self.unwrapper.closed}", NO_REASON)
+
+    def _unwrapped(self, data: bytes) -> bytes:
+        if self.handshake is not None:
+            rest = self.handshake.feed(data)
+            if rest is None:
+                return b""
+            self.handshake = None
+            if not self.upgraded.done():
+                self.upgraded.set_result(None)
+            data = rest
+        try:
+            return self.unwrapper.feed(data)
+        except WebSocketFault as fault:
+            self.transport.write(close_frame(fault.close_code))
+            raise
 
     def fail(self, fault: MalformedPacket) -> None:
         """A refused upgrade is an answer, not nonsense; everything else is."""
@@ -99,6 +112,10 @@ class WebSocketConnection(Connection):
         self.transport.close()
 
     def _write_wrapped(self, data: bytes) -> int:
-        wrapped = wrap(data)
+        if len(data) <= LARGEST_FRAME_BYTES:
+            wrapped = wrap(data)
+        else:
+            pieces = range(0, len(data), LARGEST_FRAME_BYTES)
+            wrapped = b"".join([wrap(data[at : at + LARGEST_FRAME_BYTES]) for at in pieces])
         self.transport.write(wrapped)
         return len(wrapped)
