@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 GATHERED = 0.5
 """A place is worth naming if it holds at least this share of all losses…"""
-FAIR = 0.8
-"""…while less than this share of all deliveries was expected there."""
+UNFAIR = 1.5
+"""…and so many times more of them than of all deliveries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ def where_lost(ledger: pa.Table) -> list[LossPlace]:
         if sums.num_rows < 2:
             continue
         top = sums.sort_by([("lost_sum", "descending")]).slice(0, 1).to_pylist()[0]
-        if top["lost_sum"] >= GATHERED * lost and top["expected_sum"] < FAIR * expected:
+        share, fair_share = top["lost_sum"] / lost, top["expected_sum"] / max(1, expected)
+        if share >= GATHERED and share >= UNFAIR * fair_share:
             rows = " AND ".join(f"{key} = {top[key]!r}" for key in keys)
-            found.append(LossPlace(words.format(**top), rows, top["lost_sum"], top["lost_sum"] / lost))
+            found.append(LossPlace(words.format(**top), rows, top["lost_sum"], share))
     return sorted(found, key=lambda place: place.share, reverse=True)

@@ -6,6 +6,7 @@ import math
 
 from battlebrokers.analysis.interval import FEWEST_REPEATS
 from battlebrokers.analysis.ranking import MARGIN, Ranking, Ratio
+from battlebrokers.units import format_percent
 
 _HUGE = 1e6
 """Ratios beyond this come from infinite values: messages that never arrived."""
@@ -43,7 +44,7 @@ def tell_ratio(found: Ratio) -> str:
     name = found.metric.label
     if found.answer == "same":
         spread = _spread(found, found.low, found.high)
-        return f"{found.of} and {found.to} are the same in {name}: within ±{MARGIN:.0%} {spread}."
+        return f"{found.of} and {found.to} are the same in {name}: within ±{format_percent(MARGIN)} {spread}."
     if found.answer == "unclear":
         spread = _spread(found, found.low, found.high)
         return f"No difference shown between {found.of} and {found.to} in {name}: ratio {found.ratio:.2f} {spread}."

@@ -15,6 +15,7 @@ from battlebrokers.analysis.model import Check, Latencies, Level, Messages, Publ
 from battlebrokers.analysis.quantiles import Distribution
 from battlebrokers.analysis.steadiness import SHORTEST_WINDOW_S, Steadiness, steadiness
 from battlebrokers.clock import MILLISECOND_NS
+from battlebrokers.units import format_count, format_percent
 
 LATE_FLOOR_MS = 1.0
 """A timer of an ordinary kernel is not more exact than this."""
@@ -82,7 +83,7 @@ def needed_samples(percentile: str) -> int:
 
 
 def planned_changes(facts: Facts) -> str:
-    """What in the scenario makes latency move on purpose: an absence, a late joiner, a slow reader, a ramp; or nothing."""
+    """What in the scenario makes latency move on purpose (absence, late join, slow reader, ramp), or nothing."""
     for part in ("fleets", "clients"):
         groups = facts.manifest.scenario.resolved.get(part)
         for group in groups.values() if isinstance(groups, dict) else ():
@@ -123,7 +124,11 @@ def _evidence(facts: Facts) -> Check:
 
 
 def _overflow(overflow: int) -> Check:
-    sentence = f"{overflow} events did not fit into the recorder" if overflow else "the recorder kept every event"
+    sentence = (
+        f"{format_count(overflow)} events did not fit into the recorder"
+        if overflow
+        else "the recorder kept every event"
+    )
     return Check(
         id="recorder-overflow", level="void" if overflow else "ok", sentence=sentence, measured=overflow, limit=0
     )
@@ -132,17 +137,15 @@ def _overflow(overflow: int) -> Check:
 def _late(late_share: float, limit_ms: float, latencies: Latencies) -> Check:
     response, service = latencies.response.p99, latencies.service.p99
     distortion = response - service if response is not None and service is not None else None
-    facts_in_words = f"{late_share:.2%} of the sends nothing held were late by more than {limit_ms:.3g} ms"
+    said = f"{format_percent(late_share)} of the sends were late by more than {limit_ms:.3g} ms"
     level: Level = "ok"
     if late_share > LATE_SHARE:
         distorts = distortion is None or distortion > max(DISTORTION_FLOOR_MS, LATE_OF_RESPONSE * (response or 0.0))
         level = "void" if distorts else "warning"
-        facts_in_words += f" (limit {LATE_SHARE:.0%})"
+        said += f" through the generator's own fault (limit {format_percent(LATE_SHARE)})"
         if distortion is not None:
-            facts_in_words += f"; that moved p99 by {distortion:.3g} ms"
-    return Check(
-        id="generator-late", level=level, sentence=facts_in_words, measured=round(late_share, 6), limit=LATE_SHARE
-    )
+            said += f"; that moved p99 by {distortion:.3g} ms"
+    return Check(id="generator-late", level=level, sentence=said, measured=round(late_share, 6), limit=LATE_SHARE)
 
 
 def _short(messages: Messages, publishing: Publishing) -> Check:
@@ -151,11 +154,11 @@ def _short(messages: Messages, publishing: Publishing) -> Check:
     own_shortfall = max(0, planned - messages.sent - held)
     share = messages.sent / planned if planned else 1.0
     level: Level = "ok"
-    sentence = f"{share:.2%} of the planned messages were sent"
+    sentence = f"{format_percent(share)} of the planned messages were sent"
     if share < SENT_SHARE:
         if own_shortfall > (1 - SENT_SHARE) * planned:
             level = "void"
-            sentence += f"; {own_shortfall} were held by nobody: the generator did not keep up"
+            sentence += f"; {format_count(own_shortfall)} were held by nobody: the generator did not keep up"
         else:
             level = "note"
             sentence += "; the rest was held by the broker (window, socket or connection)"
@@ -176,7 +179,9 @@ def _generator_cpu(busiest: Service | None) -> Check:
 def _samples(samples: int, *, listened: bool) -> Check:
     noun = "deliveries" if listened else "sends"
     level: Level = "void" if samples < FEWEST_SAMPLES else "ok"
-    sentence = f"{samples} {noun} measured" + (f"; fewer than {FEWEST_SAMPLES} say nothing" if level == "void" else "")
+    sentence = f"{format_count(samples)} {noun} measured" + (
+        f"; fewer than {FEWEST_SAMPLES} say nothing" if level == "void" else ""
+    )
     return Check(id="few-samples", level=level, sentence=sentence, measured=samples, limit=FEWEST_SAMPLES)
 
 

@@ -106,8 +106,8 @@ def test_growing_memory_is_found_in_the_samples(make_run):
         run.add(
             tables.RESOURCES,
             sampled_ns=start + i * SECOND_NS, service="broker", role="contender", rss_bytes=(50 + 10 * i) << 20,
-            cpu_percent=10.0, busiest_thread_percent=10.0, read_bytes=0, written_bytes=0, received_bytes=0, sent_bytes=0,
-            open_files=5, threads=1, processes=1, steal_percent=None, load_1min=None,
+            cpu_percent=10.0, busiest_thread_percent=10.0, read_bytes=0, written_bytes=0, received_bytes=0,
+            sent_bytes=0, open_files=5, threads=1, processes=1, steal_percent=None, load_1min=None,
         )  # fmt: skip
     assert findings(run)["memory-growth"].sentence == "Memory of broker grew from 50 MiB to 340 MiB in 30 s."
 

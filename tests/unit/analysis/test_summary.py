@@ -156,8 +156,8 @@ def test_actions_are_timed_exactly_from_the_operations(make_run):
         run.add(
             tables.OPERATIONS,
             worker="w", role="device", node=node, kind="connect", started_ns=0, ended_ns=(node + 1) * 1_000_000,
-            outcome="ok", reason=0, detail="", filter=None, share=None, asked_qos=None, granted_qos=None, session_present=None,
-            persistent=False, attempt=1,
+            outcome="ok", reason=0, detail="", filter=None, share=None, asked_qos=None, granted_qos=None,
+            session_present=None, persistent=False, attempt=1,
         )  # fmt: skip
     run.action("connect", outcome="refused", n=3)
     connect = build_summary(run.write()).actions["connect"]

@@ -1,0 +1,108 @@
+"""A battle in the terminal: who is better, by how much, how sure that is; and two runs side by side."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from battlebrokers.analysis.comparison import Comparison, Row
+from battlebrokers.analysis.metrics import METRICS
+from battlebrokers.analysis.ranking import Ranking, Standing
+from battlebrokers.analysis.story import tell, tell_notes
+from battlebrokers.report.terminal import VERDICT_STYLES
+from battlebrokers.report.wording import metric_text, ratio_text
+
+_SHOWN = (
+    "response_p50",
+    "response_p99",
+    "response_p999",
+    "publish_p99",
+    "delivered_rate",
+    "sent_rate",
+    "lost",
+    "cpu",
+    "rss",
+)
+_ANSWER_STYLES = {"better": "green", "worse": "red", "noise": "dim", "same": "dim"}
+
+
+def print_battle(console: Console, ranking: Ranking) -> None:
+    """Print the ranking, the sentences and what limits them."""
+    names = " against ".join(standing.contender for standing in ranking.standings)
+    runs = sum(standing.runs for standing in ranking.standings)
+    _say(
+        console,
+        Text.assemble(
+            "  ",
+            (" BATTLE ", "bold black on cyan"),
+            "  ",
+            (f"{ranking.scenario}: {names}", "bold"),
+            ("    " + f"{runs} runs", "dim"),
+        ),
+    )
+    for sentence in tell(ranking):
+        _say(console, Text(f"  {sentence}", "bold"))
+    console.print(ranking_table(ranking))
+    for note in tell_notes(ranking):
+        _say(console, Text(f"  note: {note}", "dim"))
+
+
+def ranking_table(ranking: Ranking) -> Table:
+    """One row per contender, medians over its trusted runs."""
+    shown = [metric for metric in METRICS if metric.name in _SHOWN]
+    shown = [metric for metric in shown if any(metric.name in standing.values for standing in ranking.standings)]
+    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
+    table.add_column("#", justify="right")
+    table.add_column("contender")
+    table.add_column("runs")
+    for metric in shown:
+        table.add_column(metric.label, justify="right", overflow="fold")
+    for standing in ranking.standings:
+        values = [metric_text(metric, standing.values.get(metric.name)) for metric in shown]
+        place = str(standing.rank) if standing.trusted else "–"
+        versions = ", ".join(standing.versions)
+        name = standing.contender if versions in standing.contender else f"{standing.contender} {versions}"
+        table.add_row(place, Text(name, "bold"), _verdicts(standing), *values)
+    return table
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """Print two runs side by side."""
+    before, after = comparison.baseline, comparison.contender
+    for label, run in (("baseline ", before), ("contender", after)):
+        verdict = (f" {run.verdict} ", VERDICT_STYLES[run.verdict])
+        name = f"{run.scenario} on {run.contender.name} {run.contender.version}"
+        _say(console, Text.assemble("  ", (f"{label}  ", "dim"), verdict, f"  {run.run}  ", (name, "bold")))
+    for difference in comparison.differences:
+        _say(console, Text.assemble("  ", ("not made alike: ", "yellow"), difference))
+    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
+    for column in ("metric", "baseline", "contender", "contender ÷ baseline", ""):
+        table.add_column(column, justify="left" if column in ("metric", "") else "right")
+    for row in comparison.rows:
+        ends = metric_text(row.metric, row.baseline), metric_text(row.metric, row.contender)
+        table.add_row(row.metric.label, *ends, _change(row), Text(row.answer, _ANSWER_STYLES[row.answer]))
+    console.print(table)
+    note = (
+        "noise: within ±5 %, or within what resampling the seconds of each run gives; repeats tell more (`bb battle`)"
+    )
+    _say(console, Text(f"  {note}", "dim"))
+
+
+def _change(row: Row) -> str:
+    bounds = f" ({row.low:.2f}–{row.high:.2f})" if row.low is not None and row.high is not None else ""
+    return ratio_text(row.ratio) + bounds
+
+
+def _verdicts(standing: Standing) -> Text:
+    words = Text()
+    for verdict in ("PASS", "FAIL", "VOID"):
+        if count := standing.verdicts.get(verdict):
+            style = {"PASS": "green", "FAIL": "red", "VOID": "yellow"}[verdict]
+            words.append(f"{count} {verdict} ", style)
+    words.rstrip()
+    return words
+
+
+def _say(console: Console, text: Text) -> None:
+    console.print(text, soft_wrap=True, highlight=False)

@@ -1,0 +1,166 @@
+"""A run for other programs: CSV of every measure, JUnit XML for CI, Markdown for pull requests, JSON for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+
+from battlebrokers.analysis.conclusion import Conclusion
+from battlebrokers.analysis.facts import Facts
+from battlebrokers.analysis.model import Judged, Summary
+from battlebrokers.analysis.ranking import rank
+from battlebrokers.analysis.story import tell, tell_notes
+from battlebrokers.errors import UsageError
+from battlebrokers.report.sentences import verdict_sentence
+from battlebrokers.report.view import LEVELS, ranking_rows
+from battlebrokers.report.wording import KIND_NAMES, LEVEL_NAMES, level_text
+from battlebrokers.tables.run_folder import write_atomically
+from battlebrokers.units import format_count, format_percent
+
+CSV_TABLES = ("latencies", "ledger", "timeline", "publishing", "actions", "balance", "services", "resources")
+_MARKS = {True: "✓", False: "✗", None: "·"}
+
+
+def write_csv(facts: Facts, folder: Path) -> list[Path]:
+    """Write every measures table, and the resource samples, as one CSV file each."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}") from error
+    written = []
+    for name in CSV_TABLES:
+        table: pa.Table = getattr(facts, name)
+        path = folder / f"{name}.csv"
+        sink = pa.BufferOutputStream()
+        pyarrow.csv.write_csv(table, sink)
+        write_atomically(path, sink.getvalue().to_pybytes())
+        written.append(path)
+    return written
+
+
+def to_json(conclusions: Sequence[Conclusion]) -> bytes:
+    """One run: its summary object. Several: a list of them."""
+    if len(conclusions) == 1:
+        return conclusions[0].summary.to_json()
+    return msgspec.json.format(msgspec.json.encode([one.summary for one in conclusions]), indent=2) + b"\n"
+
+
+def to_junit(conclusions: Sequence[Conclusion]) -> bytes:
+    """JUnit XML: a suite per run, a case per expectation; VOID and a dead broker are errors of the suite."""
+    root = ET.Element("testsuites", name="battlebrokers")
+    for conclusion in conclusions:
+        root.append(_suite(conclusion.summary))
+    ET.indent(root)
+    written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _suite(summary: Summary) -> ET.Element:
+    name = f"{summary.scenario} on {summary.contender.name} {summary.contender.version}".strip()
+    untrusted = summary.verdict == "VOID" or summary.state == "broker-failed"
+    cases = [_case(name, one, summary) for one in summary.expectations]
+    whole = ET.Element("testcase", classname=name, name="verdict", time=f"{summary.duration_s:.3f}")
+    if untrusted:
+        kind = "void" if summary.verdict == "VOID" else "broker-failed"
+        error = ET.SubElement(whole, "error", type=kind, message=_clean("; ".join(summary.reasons)))
+        error.text = _clean(verdict_sentence(summary))
+    failures = sum(1 for case in cases if case.find("failure") is not None)
+    skipped = sum(1 for case in cases if case.find("skipped") is not None)
+    suite = ET.Element(
+        "testsuite",
+        name=_clean(name),
+        tests=str(len(cases) + 1),
+        failures=str(failures),
+        errors=str(int(untrusted)),
+        skipped=str(skipped),
+        time=f"{summary.duration_s:.3f}",
+        timestamp=summary.started,
+    )
+    properties = ET.SubElement(suite, "properties")
+    for key, value in (("run", summary.run), ("verdict", summary.verdict), ("seed", str(summary.seed))):
+        ET.SubElement(properties, "property", name=key, value=_clean(value))
+    suite.extend([whole, *cases])
+    return suite
+
+
+def _case(suite: str, one: Judged, summary: Summary) -> ET.Element:
+    case = ET.Element("testcase", classname=_clean(suite), name=_clean(one.text), time="0")
+    if summary.verdict == "VOID" or one.ok is None:
+        ET.SubElement(case, "skipped", message=_clean(f"not judged: {one.measured}"))
+    elif not one.ok:
+        ET.SubElement(case, "failure", message=_clean(f"measured {one.measured}"), type="expectation")
+    return case
+
+
+def _clean(text: str) -> str:
+    """XML has no way to write control characters."""
+    return "".join(
+        c for c in text if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff" and not "\ud800" <= c <= "\udfff")
+    )
+
+
+def to_markdown(conclusions: Sequence[Conclusion]) -> str:
+    """A run, or a battle, for a pull request."""
+    return _battle_markdown(conclusions) if len(conclusions) > 1 else _run_markdown(conclusions[0])
+
+
+def _run_markdown(conclusion: Conclusion) -> str:
+    summary = conclusion.summary
+    contender = f"{summary.contender.name} {summary.contender.version}".strip()
+    lines = [f"### {summary.verdict}: {_escape(summary.scenario)} on {_escape(contender)}", ""]
+    lines += [_escape(verdict_sentence(summary)), ""]
+    if summary.expectations:
+        rows = [[_MARKS[one.ok], one.text, one.measured] for one in summary.expectations]
+        lines += [*_table(["", "expectation", "measured"], rows), ""]
+    rows = []
+    for kind in ("response", "service", "publish", "lag"):
+        found = getattr(summary.latency_ms, kind)
+        if found.n:
+            rows.append([KIND_NAMES[kind], *(level_text(found, level) for level in LEVELS)])
+    lines += [*_table(["latency", *(LEVEL_NAMES[level] for level in LEVELS)], rows), ""]
+    counts = summary.messages
+    names = ("planned", "sent", "acked", "expected", "delivered", "lost", "duplicates", "reordered")
+    lines += [*_table(list(names), [[format_count(getattr(counts, name)) for name in names]]), ""]
+    lines += [f"- {_escape(finding.sentence)}" for finding in conclusion.findings]
+    late = format_percent(summary.trust.late_share)
+    lines += [
+        "",
+        f"Run `{summary.run}`, seed {summary.seed}; late sends {late}, {format_count(summary.trust.samples)} samples.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _battle_markdown(conclusions: Sequence[Conclusion]) -> str:
+    ranking = rank([conclusion.summary for conclusion in conclusions])
+    head, rows = ranking_rows(ranking)
+    lines = [
+        f"### Battle: {_escape(ranking.scenario)}",
+        "",
+        *(f"{_escape(sentence)}  " for sentence in tell(ranking)),
+        "",
+    ]
+    cells: list[list[Any]] = [
+        [row["standing"].rank, row["standing"].contender, *(cell["text"] for cell in row["cells"])] for row in rows
+    ]
+    lines += [*_table(["#", "contender", *head], cells), ""]
+    lines += [f"- {_escape(note)}" for note in tell_notes(ranking)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(head: list[str], rows: list[list[Any]]) -> list[str]:
+    def line(cells: Sequence[Any]) -> str:
+        return "| " + " | ".join(_escape(str(cell)) for cell in cells) + " |"
+
+    return [line(head), "|" + "|".join(" --- " for _ in head) + "|", *(line(row) for row in rows)]
+
+
+def _escape(text: str) -> str:
+    for character in "\\|<>*_`":
+        text = text.replace(character, "\\" + character)
+    return text.replace("\n", " ")

@@ -1,0 +1,150 @@
+"""A run in the terminal: headline, expectations, traffic, latency, ledger, resources, trust, what to do next.
+
+Lines are Rich texts without wrapping, so that piped output is plain and greppable. Prints to the console given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from battlebrokers.analysis.conclusion import Conclusion
+from battlebrokers.analysis.model import Judged, Summary
+from battlebrokers.report.wording import LEVEL_NAMES, NOTHING, duration_ms, duration_s, level_text
+from battlebrokers.units import format_count, format_percent, format_rate, format_size
+
+LABEL_WIDTH = 15
+MOST_FINDINGS = 4
+VERDICT_STYLES = {"PASS": "bold black on green", "FAIL": "bold white on red", "VOID": "bold black on yellow"}
+_SEVERITY_STYLES = {"critical": "red", "warning": "yellow", "notice": "cyan", "info": "dim"}
+
+
+def print_run(console: Console, conclusion: Conclusion) -> None:
+    """Print one run."""
+    for line in run_lines(conclusion):
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def run_lines(conclusion: Conclusion) -> Iterator[Text]:
+    """The report, line by line."""
+    summary = conclusion.summary
+    yield _headline(summary)
+    for reason in summary.reasons:
+        yield _line("", ("because ", "dim"), (reason, ""))
+    yield from _expectations(summary.expectations)
+    yield _traffic(summary)
+    yield from _latency(summary)
+    yield _ledger(summary)
+    yield from _resources(summary)
+    yield from _trust(summary)
+    for index, finding in enumerate(conclusion.findings[:MOST_FINDINGS]):
+        yield _line("" if index else "FINDINGS", (finding.sentence, _SEVERITY_STYLES[finding.severity]))
+    if len(conclusion.findings) > MOST_FINDINGS:
+        yield _line("", (f"… and {len(conclusion.findings) - MOST_FINDINGS} more in the report", "dim"))
+    yield _next(summary)
+
+
+def verdict_badge(verdict: str) -> tuple[str, str]:
+    """The verdict as a coloured word."""
+    return f" {verdict} ", VERDICT_STYLES.get(verdict, "bold")
+
+
+def _headline(summary: Summary) -> Text:
+    contender = summary.contender
+    profile = "" if contender.profile in ("stock", "external") else f" ({contender.profile})"
+    nodes = f"{format_count(summary.devices)} devices · {format_count(summary.clients)} clients"
+    facts = f"run {summary.run} · {duration_s(summary.duration_s)} · {nodes} · seed {summary.seed}"
+    name = f"{summary.scenario} on {contender.name} {contender.version}".rstrip() + profile
+    return Text.assemble("  ", verdict_badge(summary.verdict), "  ", (name, "bold"), "    ", (facts, "dim"))
+
+
+def _expectations(judged: list[Judged]) -> Iterator[Text]:
+    marks = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("·", "yellow")}
+    width = max((len(one.text) for one in judged), default=0)
+    for index, one in enumerate(judged):
+        yield _line("" if index else "EXPECTATIONS", marks[one.ok], f" {one.text:<{width}}   ", (one.measured, "bold"))
+    if not judged:
+        yield _line("EXPECTATIONS", ("none given, and QoS 0 promises nothing", "dim"))
+
+
+def _traffic(summary: Summary) -> Text:
+    rates, volumes = summary.rates, summary.bytes
+    parts = [f"planned {format_rate(rates.planned)}", f"sent {format_rate(rates.sent)}"]
+    parts.append(f"delivered {format_rate(rates.delivered)}")
+    parts.append(f"goodput {format_size(rates.goodput_bytes)}/s")
+    if volumes.useful_share is not None:
+        parts.append(f"useful bytes {format_percent(volumes.useful_share)} of {format_size(volumes.total)}")
+    return _line("TRAFFIC", "   ".join(parts))
+
+
+def _latency(summary: Summary) -> Iterator[Text]:
+    latencies, error = summary.latency_ms, summary.trust.clock_error_us
+    clock = "one clock" if error == 0 else "clock error unknown" if error is None else f"± {error:.3g} µs clock error"
+    rows = [
+        (latencies.response, f"delivery, from planned send time; {clock}"),
+        (latencies.service, "from actual send time"),
+        (latencies.publish, "publish to acknowledgement"),
+        (latencies.last, "to the last listener"),
+    ]
+    shown = [(found, about) for found, about in rows if found.n]
+    # To the last of one listener is the same as to the only one.
+    shown = [(found, about) for found, about in shown if found is not latencies.last or found.n < latencies.response.n]
+    levels = ("p50", "p90", "p99", "p999", "max")
+    for index, (found, about) in enumerate(shown):
+        texts = [f"{LEVEL_NAMES[level]} {level_text(found, level)}" for level in levels]
+        aligned = "".join(f"{text:<16}" for text in texts)
+        yield _line("" if index else "LATENCY", (aligned, "" if index else "bold"), (about, "dim"))
+    response = latencies.response
+    if response.infinite:
+        of_delivered = "  ".join(f"{LEVEL_NAMES[n]} {duration_ms(v)}" for n, v in response.of_delivered.items())
+        yield _line("", ("of those that arrived: ", "dim"), of_delivered)
+    if not shown:
+        yield _line("LATENCY", ("nothing was delivered or acknowledged", "dim"))
+
+
+def _ledger(summary: Summary) -> Text:
+    counts = summary.messages
+    if not counts.expected:
+        acked = f"   acknowledged {format_count(counts.acked)}" if counts.acked else ""
+        return _line("LEDGER", f"sent {format_count(counts.sent)}{acked}   nobody listens")
+    parts: list[tuple[str, str]] = [
+        (f"expected {format_count(counts.expected)}   delivered {format_count(counts.delivered)}   ", ""),
+        (f"lost {format_count(counts.lost)}", "bold red" if counts.lost else ""),
+    ]
+    others = ("indeterminate", "duplicates", "reordered", "late", "unexpected", "recovered", "retained")
+    parts += [(f"   {name} {format_count(count)}", "") for name in others if (count := getattr(counts, name))]
+    return _line("LEDGER", *parts)
+
+
+def _resources(summary: Summary) -> Iterator[Text]:
+    shown = [service for service in summary.services if service.role != "host"]
+    width = max((len(service.service) for service in shown), default=0)
+    for index, service in enumerate(shown):
+        thread = f"busiest thread {service.busiest_thread_mean_percent:.0f} %"
+        use = f"CPU {service.cpu_mean_percent:.0f} %   {thread}   memory {format_size(service.rss_max_bytes)}"
+        about = ("  generator", "dim") if service.role == "generator" else ("", "")
+        yield _line("" if index else "RESOURCES", f"{service.service:<{width}}   {use}", about)
+
+
+def _trust(summary: Summary) -> Iterator[Text]:
+    trust = summary.trust
+    cpu = NOTHING if trust.generator_cpu_percent is None else f"{trust.generator_cpu_percent:.0f} %"
+    steady = {True: "steady", False: "unsteady", None: "too short to call steady"}[trust.steady]
+    late = f"late sends {format_percent(trust.late_share)}"
+    figures = f"{late}   generator CPU {cpu}   recorder drops {format_count(trust.recorder_overflow)}   {steady}"
+    yield _line("TRUST", f"{figures}   {format_count(trust.samples)} samples")
+    for check in trust.checks:
+        if check.level == "warning":
+            yield _line("", ("warning: ", "yellow"), check.sentence)
+
+
+def _next(summary: Summary) -> Text:
+    run = summary.run
+    commands = (f"bb report {run} --open", f"bb compare LAST~1 {run}", f"bb report {run} --csv {run}-csv")
+    return Text.assemble("  ", ("next: ", "dim"), (" · ".join(commands), "cyan"))
+
+
+def _line(label: str, *parts: str | tuple[str, str]) -> Text:
+    return Text.assemble("  ", (f"{label:<{LABEL_WIDTH}}", "bold dim" if label else ""), *parts)

@@ -1,0 +1,236 @@
+"""What the page shows beside charts: tables and facts, in words. Pure: conclusions in, plain rows out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from battlebrokers.analysis.conclusion import Conclusion
+from battlebrokers.analysis.latency import percentiles
+from battlebrokers.analysis.metrics import METRICS
+from battlebrokers.analysis.model import Percentiles, Summary
+from battlebrokers.analysis.ranking import Ranking, Ratio
+from battlebrokers.report.pool import Pool
+from battlebrokers.report.wording import (
+    KIND_ABOUT,
+    KIND_NAMES,
+    LEVEL_NAMES,
+    NOTHING,
+    duration_ms,
+    duration_s,
+    level_text,
+    metric_text,
+)
+from battlebrokers.units import format_count, format_percent, format_rate, format_size
+
+LEVELS = ("p50", "p90", "p99", "p999", "max", "mean")
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One large figure at the top of the page."""
+
+    label: str
+    value: str
+    about: str
+    alarming: bool = False
+
+
+def tiles(summary: Summary) -> list[Tile]:
+    """The six figures a reader looks for first."""
+    counts, response = summary.messages, summary.latency_ms.response
+    headline, about = (response, "planned send → arrival") if response.n else (summary.latency_ms.publish, "send → ack")
+    own = [service for service in summary.services if service.role == "contender"]
+    thread = max((service.busiest_thread_mean_percent for service in own), default=None)
+    found = [
+        Tile("median latency", level_text(headline, "p50"), about),
+        Tile("p99 latency", level_text(headline, "p99"), f"p99.9 {level_text(headline, 'p999')}"),
+    ]
+    if counts.expected:
+        lost = format_percent(counts.lost / counts.expected)
+        found.append(
+            Tile("delivered", format_rate(summary.rates.delivered), f"of {format_rate(summary.rates.sent)} sent")
+        )
+        of_expected = f"{lost} of {format_count(counts.expected)} expected"
+        found.append(Tile("lost", format_count(counts.lost), of_expected, bool(counts.lost)))
+    else:
+        found.append(Tile("sent", format_rate(summary.rates.sent), f"of {format_rate(summary.rates.planned)} planned"))
+        found.append(Tile("acknowledged", format_count(counts.acked), f"of {format_count(counts.sent)} sent"))
+    cpu = f"{sum(service.cpu_mean_percent for service in own):.0f} %" if own else "–"
+    busiest = f"busiest thread {thread:.0f} %" if thread is not None else "not sampled"
+    found.append(Tile("broker CPU", cpu, busiest, thread is not None and thread >= 90))
+    memory = format_size(sum(service.rss_max_bytes for service in own)) if own else "–"
+    found.append(Tile("broker memory", memory, "highest in the measure phase"))
+    return found
+
+
+def latency_rows(pools: Sequence[Pool]) -> list[dict[str, Any]]:
+    """Stated percentiles: by kind for one contender, by contender and kind for several."""
+    rows = []
+    for slot, pool in enumerate(pools):
+        for kind in ("response", "service", "publish", "last", "held", "lag"):
+            found = percentiles(pool.latency(kind))
+            if found.n and (len(pools) == 1 or kind in ("response", "publish")):
+                name = KIND_NAMES[kind] if len(pools) == 1 else f"{pool.label}, {KIND_NAMES[kind]}"
+                rows.append({"name": name, "about": KIND_ABOUT[kind], "slot": slot, **_levels(found)})
+    return rows
+
+
+def _levels(found: Percentiles) -> dict[str, str]:
+    of_delivered = ", ".join(f"{LEVEL_NAMES[name]} {duration_ms(value)}" for name, value in found.of_delivered.items())
+    return {
+        **{level: level_text(found, level) for level in LEVELS},
+        "n": format_count(found.n),
+        "of_delivered": of_delivered if found.infinite else "",
+    }
+
+
+def ledger_rows(pool: Pool) -> list[dict[str, Any]]:
+    """The ledger of a contender by group, summed over its runs, with a total."""
+    names = ("expected", "delivered", "lost", "indeterminate", "duplicates", "reordered", "late", "unexpected")
+    groups: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for conclusion in pool.conclusions:
+        for group in conclusion.summary.groups:
+            key = (group.fleet, group.client_fleet, group.qos)
+            row = groups.setdefault(key, {"kept": True, **dict.fromkeys(names, 0)})
+            row["kept"] = row["kept"] and group.promise_kept
+            for name in names:
+                row[name] += getattr(group, name)
+    rows = [
+        {"name": f"{fleet or 'unknown'} → {client_fleet}", "qos": qos, "total": False, **row}
+        for (fleet, client_fleet, qos), row in groups.items()
+    ]
+    if len(rows) > 1:
+        sums = {name: sum(row[name] for row in rows) for name in names}
+        rows.append({"name": "all", "qos": "", "total": True, "kept": all(row["kept"] for row in rows), **sums})
+    return rows
+
+
+def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
+    """What went wrong, by kind: (where, what, how often), the most frequent first."""
+    summary = conclusion.summary
+    rows = [
+        (f"{row['role']} {row['fleet']}", f"{row['kind']}: {row['outcome']}", row["n"])
+        for row in conclusion.facts.actions.to_pylist()
+        if row["outcome"] != "ok"
+    ]
+    publishing = {
+        "refused": "refused by the broker",
+        "unacked": "never acknowledged",
+        "unsent": "never left the device",
+    }
+    rows += [("publish", words, getattr(summary.publishing, name)) for name, words in publishing.items()]
+    ledger = {"lost": "lost", "indeterminate": "indeterminate", "unexpected": "asked for by nobody"}
+    rows += [("deliver", words, getattr(summary.messages, name)) for name, words in ledger.items()]
+    counters = {
+        "malformed": "malformed packets",
+        "recorder_overflow": "events not recorded",
+        "reconnects": "reconnects",
+    }
+    for worker in conclusion.facts.manifest.workers:
+        rows += [(worker.name, words, worker.counters.get(name, 0)) for name, words in counters.items()]
+    return sorted((row for row in rows if row[2]), key=lambda row: -row[2])
+
+
+def ranking_rows(ranking: Ranking) -> tuple[list[str], list[dict[str, Any]]]:
+    """The header and rows of the ranking; each figure also as a share of the largest, for the bar behind it."""
+    left_out = {"service_p99"} | ({"sent_rate"} if ranking.decided_by.name == "response_p99" else set())
+    shown = [
+        metric
+        for metric in METRICS
+        if metric.name not in left_out and any(metric.name in standing.values for standing in ranking.standings)
+    ]
+    rows = []
+    for standing in ranking.standings:
+        cells = []
+        for metric in shown:
+            value = standing.values.get(metric.name)
+            finite = [
+                s.values[metric.name]
+                for s in ranking.standings
+                if s.values.get(metric.name, 0) not in (0, float("inf"))
+            ]
+            share = 0.0 if not value or not finite else min(1.0, value / max(finite))
+            cells.append({"text": metric_text(metric, value), "share": round(share, 4)})
+        rows.append({"standing": standing, "cells": cells})
+    return [metric.label for metric in shown], rows
+
+
+def ratio_rows(ranking: Ranking) -> list[dict[str, Any]]:
+    """The leader against the others, metric by metric."""
+    return [
+        {"ratio": found, "low": _clipped(found.low), "high": _clipped(found.high)}
+        for found in ranking.ratios
+        if _telling(found)
+    ]
+
+
+def _telling(found: Ratio) -> bool:
+    return found.metric.unit != "share"
+
+
+def _clipped(value: float) -> str:
+    return "∞" if value > 1e6 else f"{value:.2f}"
+
+
+def environment(conclusion: Conclusion) -> list[tuple[str, str]]:
+    """The machine, the broker and the versions, as plain pairs."""
+    manifest = conclusion.facts.manifest
+    rows: list[tuple[str, str]] = []
+    for key, value in manifest.host.items():
+        rows += _pairs(key, value)
+    rows.append(("contender", f"{manifest.contender.name} {manifest.contender.version}, {manifest.contender.profile}"))
+    rows += [(f"endpoint {name}", url) for name, url in manifest.contender.endpoints.items()]
+    rows.append(("contender's configuration", manifest.contender.config_sha256[:16] or "unknown"))
+    rows += [(f"version of {name}", version) for name, version in sorted(manifest.versions.items())]
+    rows += [
+        (f"worker {w.name}", f"{w.processes} {'process' if w.processes == 1 else 'processes'} on {w.host}")
+        for w in manifest.workers
+    ]
+    rows += [
+        ("plan", manifest.plan_sha256[:16]),
+        ("seed", str(manifest.seed)),
+        ("scale", f"{manifest.scenario.scale:g}"),
+    ]
+    if manifest.scenario.overrides:
+        rows.append(("overrides", ", ".join(manifest.scenario.overrides)))
+    rows += [(f"setting {name}", str(value)) for name, value in sorted(manifest.settings.items())]
+    return rows
+
+
+def _pairs(key: str, value: object) -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [pair for inner, found in value.items() for pair in _pairs(f"{key} {inner}", found)]
+    if isinstance(value, list):
+        return [(key, ", ".join(str(item) for item in value))]
+    if key.endswith("_bytes") and isinstance(value, int):
+        return [(key.removesuffix("_bytes").replace("_", " "), format_size(value))]
+    return [(key.replace("_", " "), str(value))]
+
+
+def traffic(summary: Summary) -> list[tuple[str, str]]:
+    """Rates, volumes and times as plain pairs."""
+    volumes, rates, times = summary.bytes, summary.rates, summary.times_s
+    useful = format_percent(volumes.useful_share) if volumes.useful_share is not None else NOTHING
+    rows = [
+        ("planned, sent, delivered", " · ".join(format_rate(r) for r in (rates.planned, rates.sent, rates.delivered))),
+        ("goodput", f"{format_size(rates.goodput_bytes)}/s of payload that arrived for the first time"),
+        ("payload", format_size(volumes.payload)),
+        ("marshalled", f"{format_size(volumes.marshalled)}, with address {format_size(volumes.publication)}"),
+        ("on the wire", f"{format_size(volumes.wire_sent)} sent, {format_size(volumes.wire_received)} received"),
+        ("useful share", f"{useful} of {format_size(volumes.total)} is payload"),
+        (
+            "total time",
+            f"{duration_s(times.total)} from first send to last arrival; publishing {duration_s(times.publish)}",
+        ),
+    ]
+    for kind in ("connect", "subscribe"):
+        if kind in summary.actions:
+            action = summary.actions[kind]
+            spread = f"p50 {level_text(action.latency_ms, 'p50')}, p99 {level_text(action.latency_ms, 'p99')}"
+            rows.append((kind, f"{format_count(action.n)} in {duration_s(getattr(times, kind))}, {spread}"))
+    held = summary.publishing
+    rows.append(("held back", f"window {held.held_window}, socket {held.held_socket}, connection {held.held_offline}"))
+    rows.append(("sent again", format_count(held.retries)))
+    return rows
