@@ -114,7 +114,7 @@ def rank(summaries: Sequence[Summary]) -> Ranking:
 
 
 def label_of(summary: Summary, among: Sequence[Summary]) -> str:
-    """The contender's name, with version or profile where another run of the battle makes it ambiguous."""
+    """The contender's name, with version, profile or place where another run of the battle makes it ambiguous."""
     contender = summary.contender
     namesakes = [other.contender for other in among if other.contender.name == contender.name]
     label = contender.name
@@ -122,6 +122,16 @@ def label_of(summary: Summary, among: Sequence[Summary]) -> str:
         label += f" {contender.version}"
     if len({other.profile for other in namesakes}) > 1:
         label += f" ({contender.profile})"
+    # The same broker twice in one block is a null pair: what differs between the two is noise.
+    if summary.battle is not None:
+        place = [summary.battle["id"], summary.battle["block"]]
+        twins = [
+            other.battle["order"]
+            for other in among
+            if other.battle and [other.battle["id"], other.battle["block"]] == place and other.contender == contender
+        ]
+        again = sorted(twins).index(summary.battle["order"])
+        label += f" (again {again})" if again > 1 else " (again)" if again else ""
     return label
 
 

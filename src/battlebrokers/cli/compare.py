@@ -31,8 +31,7 @@ def compare(
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found.to_dict()), indent=2).decode())
         return
-    console = Console()
-    print_comparison(console if console.is_terminal else Console(width=200), found)
+    print_comparison(Console(), found)
 
 
 def _read(reference: str, directory: Path) -> tuple[Facts, Summary]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from battlebrokers.catalog.entries import Entry, find_runs, runs_directory
 from battlebrokers.clock import SECOND_NS
+from battlebrokers.report.terminal import unfolded
 
 _STYLES = {"PASS": "green", "FAIL": "red", "VOID": "yellow"}
 
@@ -39,8 +40,7 @@ def list_runs(
         table.add_column(column, no_wrap=True)
     for entry in shown:
         table.add_row(*_row(entry))
-    # Piped output has no width: whatever reads it wants whole names.
-    console = console if console.is_terminal else Console(width=200)
+    console = unfolded(console)
     console.print(table, highlight=False)
     if len(entries) > len(shown):
         console.print(Text(f"… and {len(entries) - len(shown)} older ones (--limit 0 shows all)", "dim"))

@@ -57,7 +57,6 @@ def report(
 
 def _print(conclusions: list[Conclusion]) -> None:
     console = Console()
-    console = console if console.is_terminal else Console(width=200)
     if len(conclusions) == 1:
         print_run(console, conclusions[0])
     else:

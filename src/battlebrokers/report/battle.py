@@ -10,7 +10,7 @@ from battlebrokers.analysis.comparison import Comparison, Row
 from battlebrokers.analysis.metrics import METRICS
 from battlebrokers.analysis.ranking import Ranking, Standing
 from battlebrokers.analysis.story import tell, tell_notes
-from battlebrokers.report.terminal import VERDICT_STYLES
+from battlebrokers.report.terminal import VERDICT_STYLES, unfolded
 from battlebrokers.report.wording import metric_text, ratio_text
 
 _SHOWN = (
@@ -29,6 +29,7 @@ _ANSWER_STYLES = {"better": "green", "worse": "red", "noise": "dim", "same": "di
 
 def print_battle(console: Console, ranking: Ranking) -> None:
     """Print the ranking, the sentences and what limits them."""
+    console = unfolded(console)
     names = " against ".join(standing.contender for standing in ranking.standings)
     runs = sum(standing.runs for standing in ranking.standings)
     _say(
@@ -69,6 +70,7 @@ def ranking_table(ranking: Ranking) -> Table:
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
     """Print two runs side by side."""
+    console = unfolded(console)
     before, after = comparison.baseline, comparison.contender
     for label, run in (("baseline ", before), ("contender", after)):
         verdict = (f" {run.verdict} ", VERDICT_STYLES[run.verdict])

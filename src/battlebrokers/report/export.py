@@ -13,8 +13,9 @@ import pyarrow.csv
 
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.facts import Facts
+from battlebrokers.analysis.interval import CONFIDENCE
 from battlebrokers.analysis.model import Judged, Summary
-from battlebrokers.analysis.ranking import rank
+from battlebrokers.analysis.ranking import Ranking, rank
 from battlebrokers.analysis.story import tell, tell_notes
 from battlebrokers.errors import UsageError
 from battlebrokers.report.sentences import verdict_sentence
@@ -24,6 +25,8 @@ from battlebrokers.tables.run_folder import write_atomically
 from battlebrokers.units import format_count, format_percent
 
 CSV_TABLES = ("latencies", "ledger", "timeline", "publishing", "actions", "balance", "services", "resources")
+_HUGE = 1e15
+"""Ratios and figures beyond this are infinite ones."""
 _MARKS = {True: "✓", False: "✗", None: "·"}
 
 
@@ -49,6 +52,49 @@ def to_json(conclusions: Sequence[Conclusion]) -> bytes:
     if len(conclusions) == 1:
         return conclusions[0].summary.to_json()
     return msgspec.json.format(msgspec.json.encode([one.summary for one in conclusions]), indent=2) + b"\n"
+
+
+def ranking_json(ranking: Ranking, battle: str, report: Path | None) -> str:
+    """What `bb battle --json` prints: standings, ratios and sentences; infinite figures are null."""
+    plain = {
+        "battle": battle,
+        "scenario": ranking.scenario,
+        "decided_by": ranking.decided_by.name,
+        "standings": [
+            {
+                "rank": standing.rank if standing.trusted else None,
+                "contender": standing.contender,
+                "versions": list(standing.versions),
+                "runs": standing.runs,
+                "verdicts": standing.verdicts,
+                "values": {name: _finite(value) for name, value in standing.values.items()},
+            }
+            for standing in ranking.standings
+        ],
+        "ratios": [
+            {
+                "metric": found.metric.name,
+                "of": found.of,
+                "to": found.to,
+                "ratio": _finite(found.ratio),
+                "low": _finite(found.low),
+                "high": _finite(found.high),
+                "confidence": CONFIDENCE if found.confident else None,
+                "blocks": found.blocks,
+                "answer": found.answer,
+            }
+            for found in ranking.ratios
+        ],
+        "sentences": tell(ranking),
+        "notes": tell_notes(ranking),
+        "runs": [summary.run for summary in ranking.summaries],
+        "report": str(report) if report else None,
+    }
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 6) if value < _HUGE else None
 
 
 def to_junit(conclusions: Sequence[Conclusion]) -> bytes:

@@ -17,6 +17,7 @@ from battlebrokers.units import format_count, format_percent, format_rate, forma
 
 LABEL_WIDTH = 15
 MOST_FINDINGS = 4
+PIPE_WIDTH = 200
 VERDICT_STYLES = {"PASS": "bold black on green", "FAIL": "bold white on red", "VOID": "bold black on yellow"}
 _SEVERITY_STYLES = {"critical": "red", "warning": "yellow", "notice": "cyan", "info": "dim"}
 
@@ -44,6 +45,11 @@ def run_lines(conclusion: Conclusion) -> Iterator[Text]:
     if len(conclusion.findings) > MOST_FINDINGS:
         yield _line("", (f"… and {len(conclusion.findings) - MOST_FINDINGS} more in the report", "dim"))
     yield _next(summary)
+
+
+def unfolded(console: Console) -> Console:
+    """The console itself, or, where it is no terminal, one wide enough for whole tables: pipes have no width."""
+    return console if console.is_terminal else Console(file=console.file, width=PIPE_WIDTH, highlight=False)
 
 
 def verdict_badge(verdict: str) -> tuple[str, str]:
