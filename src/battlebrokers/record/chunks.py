@@ -56,6 +56,11 @@ class ChunkPool:
         self._made += 1
         return Chunk(self._dtype, self._capacity)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether more than half of all chunks are out."""
+        return self._made - len(self._free) > self._limit // 2
+
     def give_back(self, chunk: Chunk) -> None:
         """The writer is done with it."""
         self._free.append(chunk)

@@ -76,6 +76,11 @@ class PublishLog:
         """Where the writer returns chunks."""
         return self._pool.give_back
 
+    @property
+    def crowded(self) -> bool:
+        """Whether more than half of the memory waits to be written."""
+        return self._pool.crowded
+
     def add(
         self, now_ns: int, device: int, topic: int, seq: int, planned_ns: int, sent_ns: int, payload_bytes: int,
         url_bytes: int, qos: int, flags: int, held: int, outcome: int,

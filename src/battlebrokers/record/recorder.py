@@ -51,6 +51,11 @@ class Recorder:
         """Events that could not be kept, for want of memory or of disk."""
         return self.publishes.overflow + self.deliveries.overflow + self.unwritten
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the writer is far behind; who is not on the clock waits until it is not."""
+        return self.publishes.crowded and self._thread.is_alive()
+
     def topic_id(self, topic: str) -> int:
         """The number under which a topic is recorded."""
         known = self._topic_ids.get(topic)

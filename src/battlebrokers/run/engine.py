@@ -181,9 +181,11 @@ class Engine:
     async def _record_owed(self, load_end_ns: int) -> None:
         for device in self._devices:
             while device.owed(load_end_ns, _OWED_BATCH):
+                await asyncio.sleep(0)
                 # Not on the clock any more: let the writer keep up instead of overflowing.
-                self._recorder.turn(self._stopwatch.now_ns())
-                await asyncio.sleep(0.01)
+                while self._recorder.crowded:
+                    self._recorder.turn(self._stopwatch.now_ns())
+                    await asyncio.sleep(0.01)
 
     async def _drain(self, drain_ns: int, quiet_ns: int) -> None:
         began_ns = self._stopwatch.now_ns()

@@ -160,3 +160,18 @@ def test_a_disk_that_fails_is_counted_and_told(tmp_path, monkeypatch: pytest.Mon
     recorder.finish(7)
     assert recorder.overflow == 1
     assert "No space left" in recorder.failure
+
+
+def test_the_log_is_crowded_while_more_than_half_of_its_memory_waits_to_be_written():
+    sink = Sink()
+    log = sink.log()
+    assert not log.crowded
+    second = 1
+    while not log.crowded:
+        add_many(log, 0, 32_768, now_ns=second * SECOND_NS, outcome=OUTCOME_SENT)
+        log.turn(second * SECOND_NS)
+        second += 3
+    assert log.overflow == 0
+    for chunk in sink.chunks:
+        log.give_back(chunk)
+    assert not log.crowded
