@@ -11,9 +11,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from battlebrokers.protocols.base import Completion
 from battlebrokers.protocols.mqtt.decode import decode
-from battlebrokers.protocols.mqtt.framing import FEWEST_EQUAL_FRAMES, equal_frames, split_frames
+from battlebrokers.protocols.mqtt.framing import equal_frames, split_frames
 from battlebrokers.protocols.mqtt.keepalive import Wheel
 from battlebrokers.protocols.mqtt.malformed import PROTOCOL_ERROR, TOPIC_ALIAS_INVALID, MalformedPacket
 from battlebrokers.protocols.mqtt.packets import (
@@ -29,6 +31,7 @@ from battlebrokers.protocols.mqtt.packets import (
 from battlebrokers.protocols.mqtt.reasons import FIRST_FAILURE, reason_words
 from battlebrokers.protocols.mqtt.receiving import (
     MANY,
+    MANY_EQUAL,
     PUBACK,
     PUBCOMP,
     PUBREC,
@@ -127,8 +130,8 @@ class Inbox(asyncio.Protocol):
             raise MalformedPacket(f"the broker did not answer with CONNACK but with {data[:16]!r}", PROTOCOL_ERROR)
         start = 0
         size = len(data)
-        # Worth a look only where eight frames as long as the first would fit.
-        while start + 1 < size and (data[start + 1] + 2) * FEWEST_EQUAL_FRAMES <= size - start:
+        # Worth a look only where enough frames as long as the first would fit.
+        while start + 1 < size and (data[start + 1] + 2) * MANY_EQUAL <= size - start:
             equal = equal_frames(data, start, same_topic=False)
             if equal is None or not self._take_equal(data, start, *equal, at_ns):
                 break
@@ -175,12 +178,13 @@ class Inbox(asyncio.Protocol):
         version, aliases = self.link.version, self.link.accepts_aliases
         table, first_bytes = frame_table(data, frames)
         publishes = first_bytes & 0xF0 == 0x30
-        if publishes.all():
+        messages = np.count_nonzero(publishes)
+        if messages == len(frames):
             return self._deliver(mixed_publishes(data, table, first_bytes, version, aliases), at_ns)
         # Acknowledgements between messages may be taken behind them: a conflict (an id released and used again in
         # one chunk) makes `_deliver` refuse. Anything else must stay in its place.
         others = ~publishes
-        if publishes.sum() < MANY or not all_acknowledgements(data, table[others], first_bytes[others], version):
+        if messages < MANY or not all_acknowledgements(data, table[others], first_bytes[others], version):
             return False
         if not self._deliver(mixed_publishes(data, table[publishes], first_bytes[publishes], version, aliases), at_ns):
             return False

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy import count_nonzero
 
 from battlebrokers.protocols.base import Arrivals
 from battlebrokers.protocols.mqtt.malformed import PROTOCOL_ERROR, TOPIC_INVALID, MalformedPacket
@@ -20,8 +21,10 @@ from battlebrokers.protocols.mqtt.varint import decode_varint
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ACKNOWLEDGEMENTS = np.array([PUBACK, PUBREC, PUBREL, PUBCOMP], np.uint8)
 
-MANY = 12
-"""From so many frames on, gathering fields as arrays is faster than reading one by one; measured."""
+MANY = 24
+"""From so many frames on, gathering fields as arrays is faster than reading (and telling) one by one; measured."""
+MANY_EQUAL = 12
+"""The same for frames that are alike, which cost less to gather."""
 
 Frame = tuple[int, int, int]
 """(frame_start, body_start, end), as `split_frames` tells them."""
@@ -124,7 +127,7 @@ def equal_publishes(
     once_ids: list[int] = []
     if first_byte & 0x06:
         ids = np.ndarray((count,), ">u2", data, topic_end, (frame_bytes,))
-        if not ids.all():
+        if count_nonzero(ids) != count:
             return None
         if first_byte & 0x04:
             once_ids = ids.tolist()
@@ -153,35 +156,41 @@ def mixed_publishes(
 ) -> Bulk | None:
     """Messages of any sizes, topics and flags; `table` and `first_bytes` are of PUBLISH frames only."""
     octets = np.frombuffer(data, np.uint8)
-    starts, bodies, ends = table[:, 0], table[:, 1], table[:, 2]
-    topic_starts = bodies + 2
-    if (topic_starts > ends).any():
+    starts, bodies, ends = table.T
+    # `count_nonzero` is several times faster than `any` on arrays as short as these.
+    if count_nonzero(ends - bodies < 2):
         return None
+    topic_starts = bodies + 2
     topic_sizes = octets[bodies].astype(np.int64) << 8 | octets[bodies + 1]
     topic_ends = topic_starts + topic_sizes
-    qos = first_bytes & 0x06
-    acknowledged = qos != 0
-    any_acknowledged = bool(acknowledged.any())
-    payload_starts = topic_ends + 2 * acknowledged if any_acknowledged else topic_ends
-    if (topic_sizes == 0).any() or (payload_starts > ends).any() or (qos == 0x06).any():
+    payload_starts = topic_ends
+    qos = first_bytes & np.uint8(0x06)
+    any_acknowledged = count_nonzero(qos)
+    if any_acknowledged:
+        payload_starts = topic_ends + 2 * (qos != 0)
+    if count_nonzero(topic_sizes) != len(table) or count_nonzero(payload_starts > ends):
         return None
     if version == V5:
-        if (payload_starts >= ends).any():
+        if count_nonzero(payload_starts >= ends):
             return None
         lengths = octets[payload_starts]
         payload_starts = payload_starts + 1 + lengths
-        if (lengths > (0 if aliases else 0x7F)).any() or (payload_starts > ends).any():
+        if count_nonzero(lengths > (0 if aliases else 0x7F)) or count_nonzero(payload_starts > ends):
             return None
     answers = b""
     once_ids: list[int] = []
     if any_acknowledged:
-        id_starts = topic_ends[acknowledged]
-        ids = octets[id_starts].astype(">u2") << 8 | octets[id_starts + 1]
-        if not ids.all():
+        if any_acknowledged < len(table):
+            wanted = qos != 0
+            topic_ends, qos = topic_ends[wanted], qos[wanted]
+        if count_nonzero(qos == 0x06):
             return None
-        once = qos[acknowledged] == 0x04
-        once_ids = ids[once].tolist()
-        answers = acknowledgements(np.where(once, PUBREC, PUBACK), ids)
+        ids = octets[topic_ends].astype(np.uint16) << 8 | octets[topic_ends + 1]
+        if count_nonzero(ids) != any_acknowledged:
+            return None
+        once = qos == 0x04
+        once_ids = ids[once].tolist() if count_nonzero(once) else []
+        answers = acknowledgements(np.where(once, PUBREC, PUBACK) if once_ids else PUBACK, ids)
     arrivals = Arrivals(
         data,
         first_bytes & np.uint8(0x0F),
@@ -196,14 +205,14 @@ def mixed_publishes(
 
 def all_acknowledgements(data: bytes, table: Offsets, first_bytes: npt.NDArray[np.uint8], version: int) -> bool:
     """Whether all these frames are acknowledgements that cannot be malformed."""
-    if not np.isin(first_bytes, _ACKNOWLEDGEMENTS).all():
+    if count_nonzero(np.isin(first_bytes, _ACKNOWLEDGEMENTS)) != len(first_bytes):
         return False
     bodies = table[:, 1]
     sizes = table[:, 2] - bodies
-    if (sizes < 2).any() or (version != V5 and (sizes > 2).any()):
+    if count_nonzero(sizes < 2) or (version != V5 and count_nonzero(sizes > 2)):
         return False
     octets = np.frombuffer(data, np.uint8)
-    return bool((octets[bodies] | octets[bodies + 1]).all())
+    return bool(count_nonzero(octets[bodies] | octets[bodies + 1]) == len(bodies))
 
 
 def acknowledgements(first_byte: int | npt.NDArray[np.int64], ids: npt.ArrayLike) -> bytes:

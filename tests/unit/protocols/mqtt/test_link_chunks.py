@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from battlebrokers.protocols.base import Outgoing
@@ -158,15 +158,16 @@ def test_garbage_never_raises(version: str, chunks: list[bytes]):
 @settings(max_examples=60, deadline=None)
 @given(chunks=st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=5))
 def test_garbage_instead_of_a_welcome_is_told_and_ends_the_connection(chunks: list[bytes]):
+    assume(chunks[0][0] >> 4 != 2)
     with Bench() as bench:
         bench.link.abort()
         welcome = bench.loop.create_future()
         bench.connection.gone = False
         bench.connection.welcome = welcome
         bench.receive(*chunks)
-        if bench.ear.faults:
-            assert bench.wire.aborted
-            assert welcome.exception() is not None
+        assert len(bench.ear.faults) == 1
+        assert bench.wire.aborted
+        assert welcome.exception() is not None
         assert not bench.ear.closings
 
 
