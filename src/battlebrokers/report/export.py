@@ -108,7 +108,7 @@ def to_junit(conclusions: Sequence[Conclusion]) -> bytes:
 
 
 def _suite(summary: Summary) -> ET.Element:
-    name = f"{summary.scenario} on {summary.contender.name} {summary.contender.version}".strip()
+    name = _clean(f"{summary.scenario} on {summary.contender.name} {summary.contender.version}".strip())
     untrusted = summary.verdict == "VOID" or summary.state == "broker-failed"
     cases = [_case(name, one, summary) for one in summary.expectations]
     whole = ET.Element("testcase", classname=name, name="verdict", time=f"{summary.duration_s:.3f}")
@@ -120,7 +120,7 @@ def _suite(summary: Summary) -> ET.Element:
     skipped = sum(1 for case in cases if case.find("skipped") is not None)
     suite = ET.Element(
         "testsuite",
-        name=_clean(name),
+        name=name,
         tests=str(len(cases) + 1),
         failures=str(failures),
         errors=str(int(untrusted)),
@@ -136,7 +136,7 @@ def _suite(summary: Summary) -> ET.Element:
 
 
 def _case(suite: str, one: Judged, summary: Summary) -> ET.Element:
-    case = ET.Element("testcase", classname=_clean(suite), name=_clean(one.text), time="0")
+    case = ET.Element("testcase", classname=suite, name=_clean(one.text), time="0")
     if summary.verdict == "VOID" or one.ok is None:
         ET.SubElement(case, "skipped", message=_clean(f"not judged: {one.measured}"))
     elif not one.ok:

@@ -210,19 +210,33 @@ class MadeUpRun:
         return self
 
     def lifelike(
-        self, *, rate: int = 200, base_ms: float = 0.8, spread: float = 0.35, dice_seed: int = 1, stall: tuple[float, float] | None = None,
-        lost_share: float = 0.0, cpu: float = 35.0, rss_mib: float = 40.0, qos: int = 1,
-    ) -> MadeUpRun:  # fmt: skip
+        self,
+        *,
+        rate: int = 200,
+        base_ms: float = 0.8,
+        spread: float = 0.35,
+        dice_seed: int = 1,
+        stall: tuple[float, float] | None = None,
+        lost_share: float = 0.0,
+        cpu: float = 35.0,
+        rss_mib: float = 40.0,
+        qos: int = 1,
+    ) -> MadeUpRun:
         """A run as it looks in life: noise, a tail, two listening fleets, resources; perhaps a stall and losses."""
         dice = np.random.default_rng(dice_seed)
         load_s = self.warm_up_s + self.measure_s + self.cool_down_s
         planned_s = np.sort(dice.uniform(0, load_s, rate * load_s))
         phases = np.select(
-            [planned_s < self.warm_up_s, planned_s < self.warm_up_s + self.measure_s], ["warm_up", "measure"], "cool_down"
+            [planned_s < self.warm_up_s, planned_s < self.warm_up_s + self.measure_s],
+            ["warm_up", "measure"],
+            "cool_down",
         )
         arrivals: dict[str, np.ndarray[Any, Any]] = {}
         for fleet, factor in (("dashboard", 1.0), ("archive", 1.6)):
-            service = base_ms * factor * dice.lognormal(0, spread, len(planned_s)) + base_ms * dice.pareto(2.2, len(planned_s)) * 0.2
+            service = (
+                base_ms * factor * dice.lognormal(0, spread, len(planned_s))
+                + base_ms * dice.pareto(2.2, len(planned_s)) * 0.2
+            )
             service *= 1 + 2 * np.exp(-planned_s / 2)
             if stall:
                 end = stall[0] + stall[1]
@@ -243,20 +257,61 @@ class MadeUpRun:
                 lost = int(np.isinf(service[mine]).sum())
                 kept = not (qos and lost)
                 n = int(mine.sum())
-                self.ledger(phase=phase, client_fleet=fleet, expected=n, delivered=n - lost, lost=lost, payload_bytes=200 * (n - lost), qos=qos, promise_kept=kept)
+                self.ledger(
+                    phase=phase,
+                    client_fleet=fleet,
+                    expected=n,
+                    delivered=n - lost,
+                    lost=lost,
+                    payload_bytes=200 * (n - lost),
+                    qos=qos,
+                    promise_kept=kept,
+                )
         for phase in ("warm_up", "measure", "cool_down"):
             n = int((phases == phase).sum())
-            self.publishing(phase=phase, planned=n, sent=n, acked=n if qos else 0, payload_bytes=200 * n, structure_bytes=200 * n, url_bytes=18 * n, wire_bytes=224 * n, qos=qos,
-                            first_sent_ns=self.started_ns, last_sent_ns=self.started_ns + load_s * SECOND_NS, last_received_ns=self.started_ns + (load_s + 1) * SECOND_NS)  # fmt: skip
+            self.publishing(
+                phase=phase, planned=n, sent=n, acked=n if qos else 0, qos=qos,
+                payload_bytes=200 * n, structure_bytes=200 * n, url_bytes=18 * n, wire_bytes=224 * n,
+                first_sent_ns=self.started_ns, last_sent_ns=self.started_ns + load_s * SECOND_NS,
+                last_received_ns=self.started_ns + (load_s + 1) * SECOND_NS,
+            )  # fmt: skip
         for second in range(load_s + self.drain_s):
-            phase = "warm_up" if second < self.warm_up_s else "measure" if second < self.warm_up_s + self.measure_s else "cool_down" if second < load_s else "drain"
+            phase = (
+                "warm_up"
+                if second < self.warm_up_s
+                else "measure"
+                if second < self.warm_up_s + self.measure_s
+                else "cool_down"
+                if second < load_s
+                else "drain"
+            )
             due = int(((planned_s >= second) & (planned_s < second + 1)).sum())
             common = {"second": second, "phase": phase, "unsent": 0, "held": 0}
-            self.add(tables.TIMELINE, side="publish", fleet="air", messages=due, payload_bytes=200 * due, wire_bytes=224 * due, planned=due, in_flight=0, **common)
+            self.add(
+                tables.TIMELINE,
+                side="publish",
+                fleet="air",
+                messages=due,
+                payload_bytes=200 * due,
+                wire_bytes=224 * due,
+                planned=due,
+                in_flight=0,
+                **common,
+            )
             for fleet, times in arrivals.items():
                 came = int(((times >= second) & (times < second + 1)).sum())
                 owed = int(((planned_s < second + 1) & ~(times < second + 1)).sum())
-                self.add(tables.TIMELINE, side="deliver", fleet=fleet, messages=came, payload_bytes=200 * came, wire_bytes=224 * came, planned=0, in_flight=owed, **common)
+                self.add(
+                    tables.TIMELINE,
+                    side="deliver",
+                    fleet=fleet,
+                    messages=came,
+                    payload_bytes=200 * came,
+                    wire_bytes=224 * came,
+                    planned=0,
+                    in_flight=owed,
+                    **common,
+                )
         self._use("broker", "contender", cpu, rss_mib, dice, stall)
         self._use("worker-1", "generator", 30.0, 90.0, dice, None)
         self._use("host", "host", cpu + 45.0, 900.0, dice, None)
@@ -264,10 +319,20 @@ class MadeUpRun:
         self.action("subscribe", role="client", fleet="dashboard", n=4, ms=0.9)
         for role, count in (("device", 40), ("client", 4)):
             for node in range(count):
-                self.add(tables.NODES, role=role, node=node, name=f"{role}-{node}", fleet="air" if role == "device" else "dashboard", protocol="mqtt 3.1.1 tcp", worker="w0")
+                self.add(
+                    tables.NODES,
+                    role=role,
+                    node=node,
+                    name=f"{role}-{node}",
+                    fleet="air" if role == "device" else "dashboard",
+                    protocol="mqtt 3.1.1 tcp",
+                    worker="w0",
+                )
         return self
 
-    def _use(self, service: str, role: str, cpu: float, rss_mib: float, dice: Any, stall: tuple[float, float] | None) -> None:
+    def _use(
+        self, service: str, role: str, cpu: float, rss_mib: float, dice: Any, stall: tuple[float, float] | None
+    ) -> None:
         phases = self.phases()
         load_start = next(phase.start_ns for phase in phases if phase.name in ("warm_up", "measure"))
         for second in range(-1, (phases[-1].end_ns - load_start) // SECOND_NS):
@@ -275,13 +340,22 @@ class MadeUpRun:
             used = 1.0 if idle else cpu * dice.uniform(0.9, 1.1)
             self.add(
                 tables.RESOURCES,
-                sampled_ns=load_start + second * SECOND_NS + SECOND_NS // 2, service=service, role=role, cpu_percent=used,
-                busiest_thread_percent=used * 0.85, rss_bytes=int((rss_mib + second * 0.1) * (1 << 20)), read_bytes=0,
-                written_bytes=second * 1000, received_bytes=second * 100_000, sent_bytes=second * 200_000, open_files=60,
-                threads=3, processes=1, steal_percent=0.1 if role == "host" else None, load_1min=0.8 if role == "host" else None,
+                sampled_ns=load_start + second * SECOND_NS + SECOND_NS // 2, service=service, role=role,
+                cpu_percent=used, busiest_thread_percent=used * 0.85,
+                rss_bytes=int((rss_mib + second * 0.1) * (1 << 20)), read_bytes=0, written_bytes=second * 1000,
+                received_bytes=second * 100_000, sent_bytes=second * 200_000, open_files=60, threads=3, processes=1,
+                steal_percent=0.1 if role == "host" else None, load_1min=0.8 if role == "host" else None,
             )  # fmt: skip
         for phase in phases:
-            self.service(service, role, cpu * 0.85, phase=phase.name, cpu_mean_percent=cpu, cpu_max_percent=cpu * 1.1, rss_max_bytes=int(rss_mib * (1 << 20)))
+            self.service(
+                service,
+                role,
+                cpu * 0.85,
+                phase=phase.name,
+                cpu_mean_percent=cpu,
+                cpu_max_percent=cpu * 1.1,
+                rss_max_bytes=int(rss_mib * (1 << 20)),
+            )
 
     def manifest(self) -> Manifest:
         return Manifest(
@@ -343,7 +417,6 @@ def make_run(tmp_path: Path) -> Callable[..., MadeUpRun]:
 
     def make(**values: Any) -> MadeUpRun:
         run = values.setdefault("run", f"run{len(list(runs.glob('*'))) if runs.exists() else 0}a")
-        scenario, contender = values.get("scenario", "smart-city"), values.get("contender", "mosquitto")
-        return MadeUpRun(path=runs / f"20261115T120000-{scenario}-{contender}-{run}", **values)
+        return MadeUpRun(path=runs / f"20261115T120000-made-up-{run}", **values)
 
     return make

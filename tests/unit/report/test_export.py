@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import csv
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from battlebrokers.analysis.conclusion import draw_conclusion
+from battlebrokers.errors import UsageError
+from battlebrokers.report.export import CSV_TABLES, to_json, to_junit, to_markdown, write_csv
+from battlebrokers.tables.manifest import BattleFacts
+
+
+def test_every_table_becomes_a_csv_file(make_run, tmp_path):
+    conclusion = draw_conclusion(make_run().healthy().write())
+    written = write_csv(conclusion.facts, tmp_path / "out")
+    assert [path.stem for path in written] == list(CSV_TABLES)
+    with (tmp_path / "out" / "ledger.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["expected"], row["delivered"], row["promise_kept"]) == ("3000", "3000", "true")
+
+
+def test_a_directory_that_cannot_be_made_is_a_usage_error(make_run, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="cannot be made"):
+        write_csv(draw_conclusion(make_run().healthy().write()).facts, tmp_path / "file")
+
+
+def suite(run):
+    (found,) = ET.fromstring(to_junit([draw_conclusion(run.write())]))
+    return found
+
+
+def test_junit_has_a_case_per_expectation(make_run):
+    found = suite(make_run(expect=["lost == 0", "delivery_p99 < 1ms"]).healthy())
+    assert (found.get("tests"), found.get("failures"), found.get("errors")) == ("4", "1", "0")
+    failed = found.find("testcase[@name='delivery_p99 < 1ms']/failure")
+    assert failed is not None
+    assert "measured 2." in failed.get("message")
+
+
+def test_junit_says_void_as_an_error_and_judges_nothing(make_run):
+    found = suite(make_run(expect=["lost == 0"], counters={"recorder_overflow": 3}).healthy())
+    assert (found.get("failures"), found.get("errors"), found.get("skipped")) == ("0", "1", "2")
+    assert "3 events did not fit" in found.find("testcase[@name='verdict']/error").get("message")
+
+
+def test_junit_says_a_dead_broker_as_an_error(make_run):
+    found = suite(make_run(state="broker-failed", state_detail="killed").healthy())
+    assert found.find("testcase[@name='verdict']/error").get("type") == "broker-failed"
+
+
+def test_junit_survives_any_name(make_run):
+    found = suite(make_run(contender="bro<ker>&\"'\x0b\x00\ufffe", version="\u2028").healthy())
+    assert "bro<ker>&\"'" in found.get("name")
+
+
+def test_json_is_the_summary_or_a_list(make_run):
+    one, two = (draw_conclusion(make_run(run=name).healthy().write()) for name in ("aaaaa", "bbbbb"))
+    assert json.loads(to_json([one]))["run"] == "aaaaa"
+    assert [summary["run"] for summary in json.loads(to_json([one, two]))] == ["aaaaa", "bbbbb"]
+
+
+def test_markdown_tells_a_run(make_run):
+    text = to_markdown([draw_conclusion(make_run(expect=["lost == 0"]).healthy().write())])
+    assert text.startswith("### PASS: smart-city on mosquitto 2.1.2")
+    assert "| ✓ | lost == 0 | 0 of 3 000 |" in text
+    assert "| delivery | 2" in text
+
+
+def test_markdown_tells_a_battle_and_escapes_names(make_run):
+    made = [
+        draw_conclusion(
+            make_run(run=f"r{o}", contender=name, battle=BattleFacts("b", 0, o)).healthy(600, 2.0 + o).write()
+        )
+        for o, name in enumerate(["a|b", "<c>"])
+    ]
+    text = to_markdown(made)
+    assert text.startswith("### Battle: smart-city")
+    assert "| 1 | a\\|b |" in text
+    assert "<c>" not in text.replace("\\<c\\>", "")

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from battlebrokers.analysis.conclusion import draw_conclusion
+from battlebrokers.errors import UsageError
+from battlebrokers.report.html import json_island, render_report, write_report
+from battlebrokers.tables.manifest import BattleFacts
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>{{ 7*7 }}"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here to render the report in")
+
+
+def page(*runs):
+    return render_report([draw_conclusion(run.write()) for run in runs])
+
+
+def battle(make_run, blocks=2):
+    return [
+        make_run(run=f"r{b}{o}", contender=name, battle=BattleFacts("b1", b, o)).lifelike(
+            rate=20, dice_seed=b, base_ms=1.0 + o
+        )
+        for b in range(blocks)
+        for o, name in enumerate(["mosquitto", "amqtt"])
+    ]
+
+
+def island(html):
+    found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def text_of(html):
+    """What a reader sees: the page without styles, scripts and tags."""
+    bare = re.sub(r"<(style|script)\b.*?</\1>", " ", html, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", bare).split())
+
+
+def test_the_page_is_one_small_file_that_fetches_nothing(make_run):
+    html = page(make_run().lifelike(rate=50))
+    assert len(html.encode()) < 3_000_000
+    without_data = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    loaded = re.findall(r"""(?:src|href|action|url\()\s*=?\s*["']?((?:https?:)?//[^"'\s)]+)""", without_data)
+    assert loaded == []
+    assert "default-src 'none'" in html
+    assert not re.search(r"""<(?:link|script|img|iframe)[^>]+(?:src|href)=["'](?!data:|#)""", without_data)
+
+
+def test_the_verdict_comes_first_in_a_sentence(make_run):
+    text = text_of(page(make_run(run="k3f9a", expect=["delivery_p99 < 1ms"]).healthy()))
+    assert text.index("FAIL") < text.index("missed 1 of 2 expectations: delivery_p99 &lt; 1ms, but it was 2.")
+    assert "smart-city on mosquitto 2.1.2" in text
+
+
+def test_the_sections_are_in_the_promised_order(make_run):
+    html = page(make_run().lifelike(rate=20))
+    ids = re.findall(r'<section id="([^"]+)"', html)
+    assert ids == ["latency", "time", "resources", "ledger", "findings", "trust", "method", "data"]
+
+
+def test_a_void_run_says_why_it_cannot_be_trusted(make_run):
+    text = text_of(page(make_run(counters={"recorder_overflow": 9}).healthy()))
+    assert "This measurement cannot be trusted: 9 events did not fit into the recorder." in text
+
+
+def test_a_dead_broker_is_told(make_run):
+    text = text_of(page(make_run(state="broker-failed", state_detail="killed by signal 9").healthy()))
+    assert "did not survive: the broker failed: killed by signal 9." in text
+
+
+def test_every_chart_is_described_and_has_a_table(make_run):
+    html = page(make_run().lifelike(rate=20))
+    drawn = re.findall(r'data-chart="([^"]+)" role="img" aria-label="([^"]+)"', html)
+    assert {name for name, _ in drawn} == {"spectrum", "rates", "latency", "in-flight", "cpu", "memory", "heat-0"}
+    assert all(len(description) > 20 for _, description in drawn)
+    assert set(re.findall(r'data-table="([^"]+)"', html)) == {name for name, _ in drawn}
+    assert set(island(html)["charts"]) == {name for name, _ in drawn}
+
+
+def test_a_battle_has_a_ranking_and_overlays(make_run):
+    html = page(*battle(make_run))
+    text = text_of(html)
+    assert "BATTLE" in text
+    assert "in delivery p99" in text
+    assert [line["name"] for line in island(html)["charts"]["spectrum"]["series"]] == ["mosquitto", "amqtt"]
+    assert set(island(html)["summaries"]) == {"r00", "r01", "r10", "r11"}
+    assert "All 4 runs" in text
+
+
+def test_hostile_names_are_only_text(make_run):
+    run = make_run(scenario=HOSTILE, contender=HOSTILE, version=HOSTILE, host={"hostname": HOSTILE}, expect=[])
+    run.healthy()
+    run.ledger(fleet=HOSTILE, client_fleet=HOSTILE, expected=5, delivered=4, lost=1, qos=0)
+    run.latency("response", [math.inf], fleet=HOSTILE, client_fleet=HOSTILE, qos=0)
+    html = page(run)
+    assert "<script>document" not in html
+    assert "<img" not in html
+    assert "{{ 7*7 }}" in html
+    assert island(html)["summaries"]["run0a"]["scenario"] == HOSTILE
+
+
+def test_an_island_cannot_be_left():
+    text = str(json_island({"x": "</script><!-- \u2028 & <script>"}))
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"x": "</script><!-- \u2028 & <script>"}
+
+
+def test_a_run_in_which_nobody_listens_still_has_a_page(make_run):
+    run = make_run()
+    run.latency("lag", [0.05] * 100, second=6)
+    run.publishing(planned=100, sent=100, qos=0)
+    text = text_of(page(run))
+    assert "Nobody listened." in text
+    assert "nobody listened and nothing was acknowledged" in text
+
+
+def test_a_broker_that_died_before_the_load_still_has_a_page(make_run):
+    run = make_run(state="broker-failed", warm_up_s=0, measure_s=0, cool_down_s=0, drain_s=0)
+    run.publishing(planned=0)
+    assert "did not survive" in text_of(page(run))
+
+
+def test_no_run_is_a_usage_error():
+    with pytest.raises(UsageError):
+        render_report([])
+
+
+def test_the_report_is_written_whole(make_run, tmp_path):
+    out = tmp_path / "deep" / "report.html"
+    write_report([make_run().healthy().write()], out)
+    assert out.read_text().rstrip().endswith("</html>")
+    assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+
+
+def chromium(path, profile, *options):
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+        " --disable-component-update --disable-sync --virtual-time-budget=5000 --window-size=1300,2000"
+    ).split()
+    command = [
+        CHROMIUM,
+        *flags,
+        "--enable-logging=stderr",
+        f"--user-data-dir={profile}",
+        *options,
+        f"file://{path}?theme=dark",
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@needs_chromium
+@pytest.mark.parametrize("kind", ["single", "battle", "hostile"])
+def test_a_real_browser_draws_every_chart_without_an_error(make_run, tmp_path, kind):
+    runs = {
+        "single": lambda: [make_run().lifelike(rate=50, lost_share=0.02, stall=(12.0, 2.0))],
+        "battle": lambda: battle(make_run),
+        "hostile": lambda: [make_run(scenario=HOSTILE, contender=HOSTILE).lifelike(rate=20)],
+    }[kind]()
+    path = tmp_path / "report.html"
+    path.write_text(page(*runs))
+    done = chromium(path, tmp_path / "profile", "--dump-dom")
+    assert 'data-charts="drawn"' in done.stdout, done.stderr[-2000:]
+    opening = re.search(r"<html[^>]*>", done.stdout)
+    assert opening is not None
+    assert "data-error" not in opening[0]
+    assert 'data-theme="dark"' in opening[0]
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert complaints == []
+    assert done.stdout.count("<svg") > 10
+    assert "<title>owned" not in done.stdout
