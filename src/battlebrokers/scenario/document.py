@@ -17,9 +17,10 @@ from battlebrokers.errors import Mistake
 
 Path = tuple[str | int, ...]
 
-LARGEST_BYTES = 1_000_000
+LARGEST_BYTES = 256_000
 _DEEPEST = 40
-_MOST_VALUES = 50_000
+_MOST_VALUES = 20_000
+_SMALL = 16_000
 _LONGEST_NUMBER = 40
 _TAG = "tag:yaml.org,2002:"
 
@@ -67,7 +68,11 @@ def read_document(text: str, where: str) -> Document:
         document.mistake((), f"is larger than {LARGEST_BYTES} characters", "that is no scenario")
         return document
     try:
+        _limit(text)
         root = YAML(typ="safe", pure=True).compose(text)
+    except _TooMuchError as error:
+        document.mistake((), str(error), "that is no scenario")
+        return document
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message, hint = _explain(str(error.problem or error.context or "is not valid YAML"))
@@ -92,6 +97,14 @@ def read_document(text: str, where: str) -> Document:
         except _TooMuchError as error:
             document.mistake((), str(error), "write it out, or make it smaller")
     return document
+
+
+def _limit(text: str) -> None:
+    """Stop reading a file of endless small values early: composing them all would take a minute."""
+    if len(text) > _SMALL:
+        for count, _ in enumerate(YAML(typ="safe", pure=True).parse(text)):
+            if count > _MOST_VALUES:
+                raise _TooMuchError(f"holds more than {_MOST_VALUES} values")
 
 
 def parse_value(text: str) -> Any:

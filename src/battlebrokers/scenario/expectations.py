@@ -91,9 +91,9 @@ class Expectation:
     @property
     def latency(self) -> tuple[str, str] | None:
         """("response", "p99") for `delivery_p99`; None for counts and rates."""
-        name, _, statistic = self.metric.rpartition("_")
-        if name not in LATENCIES:
+        if self.kind != "duration":
             return None
+        name, _, statistic = self.metric.rpartition("_")
         return ("response" if name == "delivery" else name), statistic
 
     def holds(self, measured: float, base: float | None = None) -> bool:

@@ -175,6 +175,13 @@ def _version(value: object) -> str:
     raise QuantityError(f"{text[:40]!r} is not an MQTT version", hint="valid: 3.1.1, 5")
 
 
+def _qos(value: object) -> int:
+    # True and 1.0 equal 1, and mean something else.
+    if type(value) is not int or value not in (0, 1, 2):
+        raise QuantityError(f"must be 0, 1 or 2, not {str(value)[:40]}")
+    return value
+
+
 def _file(value: object, info: ValidationInfo) -> str:
     """A readable file, relative to the scenario; made absolute, so that a worker elsewhere finds it."""
     text = text_of(value, "a file name")
@@ -236,5 +243,6 @@ Secret = Annotated[str, BeforeValidator(_secret), _shown("text with variables", 
 Version = Annotated[
     Literal["3.1.1", "5"], BeforeValidator(_version), _shown("3.1.1 or 5", "3.1.1", "5", also=("number",))
 ]
+Qos = Annotated[Literal[0, 1, 2], BeforeValidator(_qos), WithJsonSchema({"enum": [0, 1, 2]})]
 File = Annotated[str, BeforeValidator(_file), _shown("file", "certs/ca.pem")]
 Expected = Annotated[str, _kept(parse_expectation), _shown("expectation", "delivery_p99 < 50ms", "lost == 0")]

@@ -17,7 +17,6 @@ Protocol = Literal["mqtt"]
 Transport = Literal["tcp", "tls", "ws", "wss"]
 Session = Literal["clean", "persistent"]
 Choice = Literal["round-robin", "random"]
-Qos = Literal[0, 1, 2]
 Window = Annotated[int, Field(ge=1, le=65_535)]
 
 
@@ -53,7 +52,7 @@ class Will(Strict):
 
     topic: k.OneTopic = Field(description="Its topic; may use the same variables as `topic`.")
     payload: k.Text = Field("", description="Its text.")
-    qos: Qos = Field(0, description="Its quality of service.")
+    qos: k.Qos = Field(0, description="Its quality of service.")
     retain: bool = Field(False, description="Whether the broker keeps it.")
     delay: k.Duration | None = Field(None, description="How long the broker waits before sending it (MQTT 5).")
 
@@ -120,7 +119,7 @@ class Connection(Strict):
     receive_maximum: Window | None = Field(
         None, description="Messages the broker may have unacknowledged towards us (MQTT 5)."
     )
-    qos: Qos | None = Field(None, description="Quality of service of publishing or subscribing; 0 if absent.")
+    qos: k.Qos | None = Field(None, description="Quality of service of publishing or subscribing; 0 if absent.")
 
 
 class Speaking(Connection):

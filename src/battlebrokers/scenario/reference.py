@@ -63,7 +63,7 @@ all of them speak at the same moment, which is a different test.
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a scenario."""
     schema = Scenario.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "BattleBrokers scenario", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "BattleBrokers scenario"}
 
 
 def scenario_reference() -> str:
