@@ -26,7 +26,7 @@ from battlebrokers.report.pool import make_pools
 from battlebrokers.report.sentences import describe_charts, verdict_sentence
 from battlebrokers.report.wording import KIND_ABOUT, KIND_NAMES, duration_s, level_text, ratio_text
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
-from battlebrokers.units import format_count, format_size
+from battlebrokers.units import format_count, format_percent, format_size
 
 PHASE_NAMES = {"warm_up": "warm-up", "cool_down": "cool-down"}
 
@@ -76,7 +76,7 @@ def render_report(conclusions: Sequence[Conclusion]) -> str:
         "ledgers": [_ledger(pool) for pool in pools],
         "traffic": view.traffic(first),
         "failures": [(one.summary.run, rows) for one in conclusions if (rows := view.failure_rows(one))],
-        "environment": view.environment(conclusions[0]),
+        "environment": view.environment(conclusions[0], pools),
         "phase_rows": [
             (PHASE_NAMES.get(p.name, p.name), f"{duration_s(p.duration_s)}, from {p.start_s:g} s") for p in first.phases
         ],
@@ -113,7 +113,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        count=format_count, size=format_size, seconds=duration_s, level=level_text, ratio=ratio_text
+        count=format_count,
+        percent=format_percent,
+        size=format_size,
+        seconds=duration_s,
+        level=level_text,
+        ratio=ratio_text,
     )
     return environment
 

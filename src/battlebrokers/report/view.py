@@ -174,25 +174,27 @@ def _clipped(value: float) -> str:
     return "∞" if value > 1e6 else f"{value:.2f}"
 
 
-def environment(conclusion: Conclusion) -> list[tuple[str, str]]:
-    """The machine, the broker and the versions, as plain pairs."""
+def environment(conclusion: Conclusion, pools: Sequence[Pool]) -> list[tuple[str, str]]:
+    """The machine, the contenders and the versions, as plain pairs."""
     manifest = conclusion.facts.manifest
     rows: list[tuple[str, str]] = []
     for key, value in manifest.host.items():
         rows += _pairs(key, value)
-    rows.append(("contender", f"{manifest.contender.name} {manifest.contender.version}, {manifest.contender.profile}"))
-    rows += [(f"endpoint {name}", url) for name, url in manifest.contender.endpoints.items()]
-    rows.append(("contender's configuration", manifest.contender.config_sha256[:16] or "unknown"))
+    for pool in pools:
+        contender = pool.conclusions[0].facts.manifest.contender
+        rows.append(("contender", f"{contender.name} {contender.version}, {contender.profile}"))
+        if len(pools) == 1:
+            rows += [(f"endpoint {name}", url) for name, url in contender.endpoints.items()]
+        rows.append(
+            ("its configuration", f"sha256 {contender.config_sha256[:16]}" if contender.config_sha256 else NOTHING)
+        )
     rows += [(f"version of {name}", version) for name, version in sorted(manifest.versions.items())]
-    rows += [
-        (f"worker {w.name}", f"{w.processes} {'process' if w.processes == 1 else 'processes'} on {w.host}")
-        for w in manifest.workers
-    ]
-    rows += [
-        ("plan", manifest.plan_sha256[:16]),
-        ("seed", str(manifest.seed)),
-        ("scale", f"{manifest.scenario.scale:g}"),
-    ]
+    for worker in manifest.workers:
+        processes = "1 process" if worker.processes == 1 else f"{worker.processes} processes"
+        rows.append((f"worker {worker.name}", f"{processes} on {worker.host}"))
+    rows += [("plan", f"sha256 {manifest.plan_sha256[:16]}"), ("seed", str(manifest.seed))]
+    if manifest.scenario.scale != 1:
+        rows.append(("scale", f"{manifest.scenario.scale:g}"))
     if manifest.scenario.overrides:
         rows.append(("overrides", ", ".join(manifest.scenario.overrides)))
     rows += [(f"setting {name}", str(value)) for name, value in sorted(manifest.settings.items())]

@@ -184,3 +184,51 @@ def test_a_real_browser_draws_every_chart_without_an_error(make_run, tmp_path, k
     assert complaints == []
     assert done.stdout.count("<svg") > 10
     assert "<title>owned" not in done.stdout
+
+
+USE_IT = """
+<script>
+const said = {};
+const count = (selector) => document.querySelectorAll(selector).length;
+const move = (id, share) => {
+  const inner = document.querySelector(`[data-chart="${id}"] > div`);
+  const box = inner.getBoundingClientRect();
+  const at = { bubbles: true, clientX: box.left + box.width * share, clientY: box.top + box.height / 2 };
+  inner.dispatchEvent(new MouseEvent("mousemove", at));
+};
+const figure = (id) => document.querySelector(`[data-chart="${id}"]`).closest("figure");
+const reading = (id) => figure(id).querySelector("output").textContent;
+for (const details of document.querySelectorAll("details")) details.open = true;
+document.querySelector("[data-span=measure]").click();
+document.querySelector("[data-scale=linear]").click();
+const legend = figure("rates").querySelector(".legend");
+legend.click();
+said.off = legend.getAttribute("aria-pressed");
+legend.click();
+said.on = legend.getAttribute("aria-pressed");
+document.getElementById("theme").click();
+said.theme = document.documentElement.dataset.theme;
+setTimeout(() => { move("rates", 0.5); move("spectrum", 0.5); }, 500);
+setTimeout(() => {
+  said.rates = reading("rates"); said.cpu = reading("cpu"); said.spectrum = reading("spectrum");
+  said.tables = count("details[data-table] table");
+  document.body.dataset.said = JSON.stringify(said);
+}, 1500);
+</script></body>"""
+
+
+@needs_chromium
+def test_buttons_legends_tables_and_the_shared_cursor_work(make_run, tmp_path):
+    path = tmp_path / "report.html"
+    before, _, after = page(make_run().lifelike(rate=50)).rpartition("</body>")
+    path.write_text(before + USE_IT + after)
+    done = chromium(path, tmp_path / "profile", "--dump-dom")
+    found = re.search(r'data-said="([^"]*)"', done.stdout)
+    assert found is not None, done.stderr[-2000:]
+    said = json.loads(found[1].replace("&quot;", '"'))
+    assert (said["off"], said["on"], said["theme"]) == ("false", "true", "light")
+    assert said["tables"] == 7
+    assert said["rates"].endswith("/s")
+    assert said["cpu"].endswith("%")
+    assert said["spectrum"].endswith(("µs", "ms"))
+    assert "CONSOLE" not in done.stderr

@@ -31,7 +31,7 @@
   const nines = (x) => {
     const percent = 100 * (1 - 1 / x);
     const places = x <= 1 ? 0 : Math.max(0, Math.ceil(Math.log10(x)) - 2 + (Number.isInteger(Math.log10(x)) ? 0 : 1));
-    return percent.toFixed(Math.min(places, 8)) + " %";
+    return percent.toFixed(Math.min(places, 8)).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + " %";
   };
   const clock = (second) => (Math.abs(second) < 120 ? second + " s" : Math.sign(second) * Math.floor(Math.abs(second) / 60) + ":" + String(Math.abs(second) % 60).padStart(2, "0"));
 
@@ -278,7 +278,10 @@
     redraw((spec) => spec.kind === "spectrum");
   });
   for (const details of document.querySelectorAll("details[data-table]")) details.addEventListener("toggle", () => fill(details));
-  for (const button of document.querySelectorAll("[data-summary]")) button.addEventListener("click", () => download(`${button.dataset.summary}-summary.json`, "application/json", JSON.stringify(data.summaries[button.dataset.summary], null, 2) + "\n"));
+  document.getElementById("save").addEventListener("click", () => {
+    const all = Object.values(data.summaries);
+    download(all.length === 1 ? "summary.json" : "summaries.json", "application/json", JSON.stringify(all.length === 1 ? all[0] : all, null, 2) + "\n");
+  });
   document.getElementById("print").addEventListener("click", () => window.print());
 
   draw();
