@@ -11,6 +11,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from battlebrokers.errors import Mistake
@@ -100,11 +101,15 @@ def read_document(text: str, where: str) -> Document:
 
 
 def _limit(text: str) -> None:
-    """Stop reading a file of endless small values early: composing them all would take a minute."""
+    """Stop reading a file of endless small or nested values early: composing them all would take minutes."""
+    depth = 0
     if len(text) > _SMALL:
-        for count, _ in enumerate(YAML(typ="safe", pure=True).parse(text)):
+        for count, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
             if count > _MOST_VALUES:
                 raise _TooMuchError(f"holds more than {_MOST_VALUES} values")
+            if depth > _DEEPEST:
+                raise _TooMuchError(f"is nested more than {_DEEPEST} levels deep")
 
 
 def parse_value(text: str) -> Any:

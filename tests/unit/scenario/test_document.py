@@ -66,6 +66,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: !secret x\n", "tag"),
         ("\x00\x01\x02", "is not text"),
         ("[" * 10_000, "nested too deeply"),
+        ("[" * 100_000, "nested more than"),
         ("a: [" + "x," * 100_000, "holds more than"),
         ("{a: " * 200 + "1" + "}" * 200, "nested"),
         ("a: &a [*a]\n", "levels deep"),
