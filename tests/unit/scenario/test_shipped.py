@@ -101,6 +101,12 @@ def test_each_can_be_tiny(name: str) -> None:
         assert bool(plan.deliveries_per_s) == bool(build_plan(whole.scenario).deliveries_per_s)
 
 
+def test_tiny_keeps_the_expectations_that_hold_at_any_size() -> None:
+    whole = load_scenario("thesis-baseline").scenario
+    tiny = load_scenario("thesis-baseline", tiny_overrides(whole)).scenario
+    assert [text for text in whole.expect if text not in tiny.expect] == ["sent == 1000"]
+
+
 def test_the_readme_names_every_scenario() -> None:
     text = (scenario_folder() / "README.md").read_text(encoding="utf-8")
     assert [name for name in shipped_scenarios() if f"]({name}.yaml)" not in text] == []
