@@ -84,7 +84,8 @@ class MqttLink(Sender):
         except LinkError as error:
             self._discard(made)
             if made is not None:
-                raise LinkError(f"{place}: {error.message}", hint=error.hint, code=error.code) from error
+                hint = error.hint or f"Is that the right port, and does it speak MQTT over {self.endpoint.transport}?"
+                raise LinkError(f"{place}: {error.message}", hint=hint, code=error.code) from error
             raise
         except BaseException:
             self._discard(made)
