@@ -37,7 +37,7 @@ class Device(Node):
     """One publisher; `rearm(device, due_ns)` tells the crowd when it wants to speak next (run time)."""
 
     __slots__ = (
-        "_batch", "_chooser", "_flags", "_held", "_outcome", "_qos", "_rearm", "_released_ns", "_retain", "_schedule",
+        "_batch", "_chooser", "_flags", "_held", "_log", "_outcome", "_qos", "_rearm", "_released_ns", "_retain", "_schedule",
         "_seq", "_source", "_start_ns", "_topic_ids", "_topics", "_word", "index",
     )  # fmt: skip
 
@@ -61,6 +61,7 @@ class Device(Node):
         self._flags = (FLAG_RETAIN if plan.retain else 0) | (FLAG_STAMPED if source.stamped else 0)
         self._batch = max(1, min(_BATCH_MESSAGES, _BATCH_BYTES // max(1, source.fixed_bytes or 1)))
         self._word = device_word(plan.number)
+        self._log = stopwatch.recorder.publishes
         self._rearm = rearm
         self._seq = 0
         self._held = Held.NO
@@ -107,7 +108,7 @@ class Device(Node):
         offsets = self._schedule.take(now_ns - self._start_ns, limit)
         count = len(offsets)
         if count:
-            self.stopwatch.recorder.publishes.add_many(
+            self._log.add_many(
                 now_ns, self.number, self._topic_ids[0], self._seq, offsets + self._start_ns, NONE,
                 self._source.fixed_bytes or 0, len(self._topics[0]), self._qos, self._flags, int(self._held),
                 OUTCOME_UNSENT,
@@ -125,20 +126,25 @@ class Device(Node):
 
     def _send_one(self, now_ns: int, planned_ns: int) -> None:
         seq = self._seq
-        payload = self._source.one(seq)
-        if self._source.stamped:
-            payload = HEADER.pack(self._word, seq & SEQ_MASK, planned_ns) + payload[HEADER_BYTES:]
-        place = self._chooser.choose(seq, 1) if self._chooser is not None else 0
-        place = place if isinstance(place, int) else int(place[0])
+        source = self._source
+        payload = source.one(seq)
+        if source.stamped:
+            assert isinstance(payload, bytearray)
+            HEADER.pack_into(payload, 0, self._word, seq & SEQ_MASK, planned_ns)
+        place = 0
+        if self._chooser is not None:
+            chosen = self._chooser.choose(seq, 1)
+            place = chosen if isinstance(chosen, int) else int(chosen[0])
         topic = self._topics[place]
         held = self._held if planned_ns <= self._released_ns else 0
-        log = self.stopwatch.recorder.publishes
-        token = log.add(
-            now_ns, self.number, self._topic_ids[place], seq, planned_ns, now_ns, len(payload), len(topic), self._qos,
-            self._flags, held, self._outcome,
+        qos = self._qos
+        log = self._log
+        # The row may follow the bytes: acknowledgements are told in a later turn of the loop.
+        wire_bytes = self.link.publish(Outgoing(topic, (bytes(payload),), qos, self._retain, log.next_token))
+        log.add(
+            now_ns, self.number, self._topic_ids[place], seq, planned_ns, now_ns, len(payload), len(topic), qos,
+            self._flags, held, self._outcome, wire_bytes,
         )  # fmt: skip
-        wire_bytes = self.link.publish(Outgoing(topic, (bytes(payload),), self._qos, self._retain, token))
-        log.set_wire(token, 1, wire_bytes)
         self._seq = seq + 1
         self.stopwatch.sent += 1
 
@@ -152,13 +158,12 @@ class Device(Node):
         held: npt.NDArray[np.uint8] | int = 0
         if self._held:
             held = np.where(planned_ns <= self._released_ns, np.uint8(self._held), np.uint8(0))
-        log = self.stopwatch.recorder.publishes
+        log = self._log
         topic = self._topics[0]
-        token = log.add_many(
+        wire_bytes = self.link.publish(Outgoing(topic, payloads, self._qos, self._retain, log.next_token))
+        log.add_many(
             now_ns, self.number, self._topic_ids[0], seq, planned_ns, now_ns, payloads.shape[1], len(topic), self._qos,
-            self._flags, held, self._outcome,
+            self._flags, held, self._outcome, wire_bytes // count,
         )  # fmt: skip
-        wire_bytes = self.link.publish(Outgoing(topic, payloads, self._qos, self._retain, token))
-        log.set_wire(token, count, wire_bytes // count)
         self._seq = seq + count
         self.stopwatch.sent += count

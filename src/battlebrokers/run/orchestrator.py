@@ -124,6 +124,8 @@ class Orchestrator:
         require(preflight(gather(request.runs, programs=False), self._needs()))
         name = request.loaded.scenario.name
         self.folder = new_run_folder(request.runs.absolute(), name, request.broker, _moment(self._anchor.wall_ns))
+        # Client ids carry the run's id, so that two runs never take each other's sessions.
+        self._plan = build_plan(request.loaded.scenario, request.seed, self.folder.run_id)
         place = self.folder.path
         self._look()
         try:
