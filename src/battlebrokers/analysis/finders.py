@@ -86,7 +86,7 @@ def _stalled(facts: Facts, _summary: Summary) -> Iterator[Finding]:
 
 
 def _busy(facts: Facts, summary: Summary) -> Iterator[Finding]:
-    cores = facts.manifest.host.get("cpus") or facts.manifest.host.get("cpu_count")
+    cores = facts.manifest.host.get("cpu_cores_usable") or facts.manifest.host.get("cpu_cores")
     for service in summary.services:
         thread = service.busiest_thread_mean_percent
         if service.role == "contender" and thread >= BUSY_PERCENT:

@@ -26,9 +26,8 @@ def tell(ranking: Ranking) -> list[str]:
             continue
         losses = leader.values.get("lost", 0.0), other.values.get("lost", 0.0)
         if losses[1] > losses[0]:
-            said.append(
-                f"{other.contender} lost {losses[1]:.2%} of the deliveries, {leader.contender} {losses[0]:.2%}."
-            )
+            lost = tuple(format_percent(share) for share in losses)
+            said.append(f"{other.contender} lost {lost[1]} of the deliveries, {leader.contender} {lost[0]}.")
         if leader.verdicts.get("PASS") and not other.verdicts.get("PASS"):
             said.append(f"{leader.contender} met the expectations, {other.contender} did not.")
         said += [

@@ -28,6 +28,7 @@ that moved the stated p99, i.e. response p99 exceeds service p99 by more than th
 SENT_SHARE = 0.99
 GENERATOR_CPU_PERCENT = 90.0
 STEAL_PERCENT = 2.0
+OTHER_LOAD_SHARE = 0.25
 FEWEST_SAMPLES = 30
 RISING_RATIO = 5.0
 RISING_MS = 10.0
@@ -61,6 +62,7 @@ def judge_trust(
         _rising(facts),
         _clock(clock_us, latencies),
         _steal(steal),
+        _other_load(facts, services),
     ]
     return Trust(
         ok=all(check.level != "void" for check in checks),
@@ -244,6 +246,24 @@ def _steal(steal: float | None) -> Check:
         return Check(id="steal", level="ok", sentence=sentence, measured=steal, limit=STEAL_PERCENT)
     sentence += f" (limit {STEAL_PERCENT:.0f} %): neighbours disturb this machine"
     return Check(id="steal", level="warning", sentence=sentence, measured=steal, limit=STEAL_PERCENT)
+
+
+def _other_load(facts: Facts, services: list[Service]) -> Check:
+    """What neither broker nor generator used: a busy machine explains most late sends."""
+    cores = facts.manifest.host.get("cpu_cores_usable") or facts.manifest.host.get("cpu_cores")
+    host = next((service for service in services if service.role == "host"), None)
+    if host is None or not isinstance(cores, int) or cores <= 0:
+        return Check(id="other-load", level="note", sentence="how busy the machine was is not known")
+    own = sum(service.cpu_mean_percent for service in services if service.role != "host")
+    share = max(0.0, host.cpu_mean_percent - own) / 100 / cores
+    sentence = f"others used {format_percent(share)} of this machine's {cores} cores"
+    level: Level = "ok"
+    if share > OTHER_LOAD_SHARE:
+        level, sentence = (
+            "warning",
+            f"{sentence} (limit {format_percent(OTHER_LOAD_SHARE)}): they disturb the measurement",
+        )
+    return Check(id="other-load", level=level, sentence=sentence, measured=round(share, 4), limit=OTHER_LOAD_SHARE)
 
 
 def _medians_ms(facts: Facts) -> list[float]:

@@ -24,7 +24,7 @@ from battlebrokers.report import view
 from battlebrokers.report.charts import all_charts
 from battlebrokers.report.pool import make_pools
 from battlebrokers.report.sentences import describe_charts, verdict_sentence
-from battlebrokers.report.wording import KIND_ABOUT, KIND_NAMES, duration_s, level_text, ratio_text
+from battlebrokers.report.wording import KIND_ABOUT, KIND_NAMES, duration_s, level_text, ratio_text, some
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
 from battlebrokers.units import format_count, format_percent, format_size
 
@@ -119,6 +119,7 @@ def _environment() -> Environment:
         seconds=duration_s,
         level=level_text,
         ratio=ratio_text,
+        some=some,
     )
     return environment
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.model import Judged, Summary
-from battlebrokers.report.wording import LEVEL_NAMES, NOTHING, duration_ms, duration_s, level_text
+from battlebrokers.report.wording import LEVEL_NAMES, NOTHING, duration_ms, duration_s, level_text, some
 from battlebrokers.units import format_count, format_percent, format_rate, format_size
 
 LABEL_WIDTH = 15
@@ -60,7 +60,7 @@ def verdict_badge(verdict: str) -> tuple[str, str]:
 def _headline(summary: Summary) -> Text:
     contender = summary.contender
     profile = "" if contender.profile in ("stock", "external") else f" ({contender.profile})"
-    nodes = f"{format_count(summary.devices)} devices · {format_count(summary.clients)} clients"
+    nodes = f"{some(summary.devices, 'device')} · {some(summary.clients, 'client')}"
     facts = f"run {summary.run} · {duration_s(summary.duration_s)} · {nodes} · seed {summary.seed}"
     name = f"{summary.scenario} on {contender.name} {contender.version}".rstrip() + profile
     return Text.assemble("  ", verdict_badge(summary.verdict), "  ", (name, "bold"), "    ", (facts, "dim"))

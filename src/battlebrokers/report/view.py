@@ -71,6 +71,8 @@ def latency_rows(pools: Sequence[Pool]) -> list[dict[str, Any]]:
     for slot, pool in enumerate(pools):
         for kind in ("response", "service", "publish", "last", "held", "lag"):
             found = percentiles(pool.latency(kind))
+            if kind == "last" and found.n == pool.latency("response").total:
+                continue  # one listener each: the last is the only one
             if found.n and (len(pools) == 1 or kind in ("response", "publish")):
                 name = KIND_NAMES[kind] if len(pools) == 1 else f"{pool.label}, {KIND_NAMES[kind]}"
                 rows.append({"name": name, "about": KIND_ABOUT[kind], "slot": slot, **_levels(found)})

@@ -68,3 +68,8 @@ def ratio_text(value: float | None) -> str:
     if value is None:
         return NOTHING
     return "∞" if math.isinf(value) or value > 1e6 else f"{value:.3g}×"
+
+
+def some(count: int, noun: str) -> str:
+    """A count with its noun: 1 device, 2 000 devices."""
+    return f"{format_count(count)} {noun}" if count == 1 else f"{format_count(count)} {noun}s"

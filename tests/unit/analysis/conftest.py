@@ -55,7 +55,9 @@ class MadeUpRun:
     counters: dict[str, int] = field(default_factory=dict)
     battle: BattleFacts | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
-    host: dict[str, Any] = field(default_factory=lambda: {"hostname": "lab-1", "cpus": 4, "cpu_model": "Example CPU"})
+    host: dict[str, Any] = field(
+        default_factory=lambda: {"hostname": "lab-1", "cpu_cores": 4, "cpu_model": "Example CPU"}
+    )
     workers: int = 1
     started_ns: int = START_NS
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)

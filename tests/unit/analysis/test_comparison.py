@@ -62,8 +62,8 @@ def test_loss_is_judged_by_its_count(make_run):
         ({"plan_sha256": "q" * 64}, "the plans differ"),
         ({"scenario": "fan-in"}, "the scenarios differ"),
         (
-            {"host": {"hostname": "lab-1", "cpus": 8, "cpu_model": "Example CPU"}},
-            "the machines differ in cpus: 4 and 8",
+            {"host": {"hostname": "lab-1", "cpu_cores": 8, "cpu_model": "Example CPU"}},
+            "the machines differ in cpu_cores: 4 and 8",
         ),
     ],
 )
@@ -76,8 +76,8 @@ def test_runs_not_made_alike_are_refused_with_the_reason(make_run, change, reaso
 
 
 def test_volatile_host_facts_do_not_matter(make_run):
-    first = ready(make_run(host={"cpus": 4, "memory_available_bytes": 1, "load_1min": 0.1}).healthy())
-    second = ready(make_run(host={"cpus": 4, "memory_available_bytes": 2, "load_1min": 2.2}).healthy())
+    first = ready(make_run(host={"cpu_cores": 4, "memory_available_bytes": 1, "load_1min": 0.1}).healthy())
+    second = ready(make_run(host={"cpu_cores": 4, "memory_available_bytes": 2, "load_1min": 2.2}).healthy())
     assert compare(first, second).differences == ()
 
 

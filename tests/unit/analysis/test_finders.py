@@ -62,7 +62,7 @@ def test_the_busy_thread_of_a_service_is_named(make_run):
 
 
 def test_a_busy_machine_is_named(make_run):
-    run = make_run(host={"cpus": 2}).healthy()
+    run = make_run(host={"cpu_cores": 2}).healthy()
     run.rows["services"][-1]["cpu_mean_percent"] = 195.0
     assert "98 % of 2 cores" in findings(run)["busy-host"].sentence
 

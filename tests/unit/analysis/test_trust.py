@@ -162,6 +162,16 @@ def test_steal_is_a_warning(make_run):
     assert (summary.verdict, summary.trust.steal_percent) == ("PASS", 7.5)
 
 
+def test_a_machine_busy_with_other_things_is_a_warning(make_run):
+    run = make_run(host={"cpu_cores": 2}).healthy()
+    run.service("host", "host", 50.0, cpu_mean_percent=190.0)
+    run.rows["services"] = [row for row in run.rows["services"] if row["cpu_mean_percent"] != 50.0]
+    summary = build_summary(run.write())
+    check = next(check for check in summary.trust.checks if check.id == "other-load")
+    assert (check.level, check.measured) == ("warning", 0.6)
+    assert "others used 60 % of this machine's 2 cores" in check.sentence
+
+
 def test_clocks_further_apart_than_the_latency_void(make_run):
     run = make_run(workers=2).healthy(ms=2.0)
     for worker in ("w0", "w1"):

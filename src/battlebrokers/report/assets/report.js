@@ -100,7 +100,7 @@
     return {
       ...shared(), grid: { left: 64, right: 22, top: labels ? 22 : 14, bottom: 28 },
       xAxis: { type: "value", min: span[0], max: span[1], ...axisStyle(), splitLine: { show: false }, axisLabel: { color: colour("soft"), formatter: clock, fontSize: 12, hideOverlap: true } },
-      yAxis: { type: spec.log ? "log" : "value", min: spec.log ? floor : 0, max: top, interval: step, ...axisStyle(), splitNumber: 4, axisLabel: { color: colour("soft"), formatter: (v) => say(spec.unit, v), fontSize: 12 } },
+      yAxis: { type: spec.log ? "log" : "value", min: spec.log ? floor : 0, max: top, interval: step, minInterval: spec.unit === "count" ? 1 : undefined, ...axisStyle(), splitNumber: 4, axisLabel: { color: colour("soft"), formatter: (v) => say(spec.unit, v), fontSize: 12 } },
       series: lines.map((line, index) => ({
         type: "line", name: line.name, showSymbol: false, sampling: "lttb", connectNulls: false, emphasis: { disabled: true },
         data: line.data.map((value, i) => [seconds[i] + 0.5, spec.log && value !== null && value <= 0 ? null : value]),
