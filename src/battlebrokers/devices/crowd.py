@@ -5,6 +5,8 @@ At each ring it finds, in one numpy comparison, the devices that owe a message, 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 import numpy.typing as npt
 
@@ -68,9 +70,12 @@ class Crowd:
         now_ns = self._stopwatch.now_ns
         due_ns = self._due_ns
         devices = self._devices
-        owing = np.flatnonzero(due_ns <= now_ns())
+        order: list[int] = np.flatnonzero(due_ns <= now_ns()).tolist()
         # Begin where the last turn ended, so that under overload no device is always the last.
-        order = np.roll(owing, -int(np.searchsorted(owing, self._first))).tolist()
+        if self._first:
+            split = bisect_left(order, self._first)
+            order = order[split:] + order[:split]
+            self._first = 0
         self._speaking = True
         spoken = 0
         for index in order:

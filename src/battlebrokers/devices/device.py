@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from battlebrokers.devices.header import HEADER, HEADER_BYTES, SEQ_MASK, device_word, stamp_many
+from battlebrokers.devices.header import HEADER, SEQ_MASK, device_word, stamp_many
 from battlebrokers.devices.node import Node
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.pacing.schedule import NEVER, Schedule
@@ -37,8 +37,8 @@ class Device(Node):
     """One publisher; `rearm(device, due_ns)` tells the crowd when it wants to speak next (run time)."""
 
     __slots__ = (
-        "_batch", "_chooser", "_flags", "_held", "_log", "_outcome", "_qos", "_rearm", "_released_ns", "_retain", "_schedule",
-        "_seq", "_source", "_start_ns", "_topic_ids", "_topics", "_word", "index",
+        "_batch", "_chooser", "_flags", "_held", "_log", "_outcome", "_qos", "_rearm", "_released_ns", "_retain",
+        "_schedule", "_seq", "_source", "_start_ns", "_topic_ids", "_topics", "_word", "index",
     )  # fmt: skip
 
     role = "device"
@@ -127,7 +127,7 @@ class Device(Node):
     def _send_one(self, now_ns: int, planned_ns: int) -> None:
         seq = self._seq
         source = self._source
-        payload = source.one(seq)
+        payload = source.one(seq, planned_ns)
         if source.stamped:
             assert isinstance(payload, bytearray)
             HEADER.pack_into(payload, 0, self._word, seq & SEQ_MASK, planned_ns)

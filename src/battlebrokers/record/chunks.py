@@ -1,7 +1,8 @@
 """Chunks: preallocated memory that events are written into, row by row or slice by slice.
 
-A chunk is one bytearray seen both as raw bytes (one event: `struct.pack_into`, about 0.4 µs) and as a numpy
-structured array (many events: a slice per field). The pool bounds the memory; when it is empty, events overflow.
+A chunk is one bytearray seen in three ways: as bytes (one event: `struct.pack_into`, about 0.4 µs), as rows without
+parts (many events: a template copied whole) and as columns (many events: what differs is patched in, a slice each).
+The pool bounds the memory; when it is empty, events overflow.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import numpy.typing as npt
 class Chunk:
     """A block of rows; `base` is the token of its first row, `used` how many are filled."""
 
-    __slots__ = ("base", "buffer", "capacity", "opened_ns", "rows", "unacked", "used")
+    __slots__ = ("base", "buffer", "capacity", "columns", "opened_ns", "rows", "unacked", "used", "whole")
 
     def __init__(self, dtype: np.dtype[Any], capacity: int) -> None:
         self.capacity = capacity
         self.buffer = bytearray(dtype.itemsize * capacity)
         self.rows: npt.NDArray[Any] = np.frombuffer(self.buffer, dtype=dtype)
+        # Copying rows as one void each is ten times faster than copying them as structures.
+        self.whole: npt.NDArray[Any] = self.rows.view(f"V{dtype.itemsize}")
+        self.columns: dict[str, npt.NDArray[Any]] = {name: self.rows[name] for name in dtype.names or ()}
         self.base = 0
         self.used = 0
         self.unacked = 0
@@ -32,6 +36,16 @@ class Chunk:
         self.used = 0
         self.unacked = 0
         self.opened_ns = opened_ns
+
+
+class Template:
+    """One row to be copied into many: packed as bytes, assigned as a whole."""
+
+    __slots__ = ("buffer", "whole")
+
+    def __init__(self, row_bytes: int) -> None:
+        self.buffer = bytearray(row_bytes)
+        self.whole: npt.NDArray[Any] = np.frombuffer(self.buffer, dtype=f"V{row_bytes}")
 
 
 class ChunkPool:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from battlebrokers.clock import SECOND_NS
-from battlebrokers.record.chunks import Chunk, ChunkPool
+from battlebrokers.record.chunks import Chunk, ChunkPool, Template
 
 ROW = struct.Struct("<qqqqiiiiiihhBBBB")
 DTYPE = np.dtype(
@@ -39,8 +39,6 @@ assert DTYPE.itemsize == ROW.size
 _SIZE = ROW.size
 _ACKED_AT = struct.Struct("<q")
 _ACKED_OFFSET = 16
-_WIRE = struct.Struct("<i")
-_WIRE_OFFSET = 52
 _REASON = struct.Struct("<h")
 _REASON_OFFSET = 56
 _OUTCOME_OFFSET = 63
@@ -67,7 +65,9 @@ class PublishLog:
         self._pool = ChunkPool(DTYPE, _CAPACITY, _CHUNKS)
         self._settling: list[Chunk] = []
         self._written_unacked: dict[int, tuple[int, int]] = {}
-        self._next_token = 0
+        self._template = Template(_SIZE)
+        self.next_token = 0
+        """The token of the row that is added next."""
         self._current = self._pool.take() or Chunk(DTYPE, _CAPACITY)
         self.overflow = 0
 
@@ -83,37 +83,44 @@ class PublishLog:
 
     def add(
         self, now_ns: int, device: int, topic: int, seq: int, planned_ns: int, sent_ns: int, payload_bytes: int,
-        url_bytes: int, qos: int, flags: int, held: int, outcome: int,
+        url_bytes: int, qos: int, flags: int, held: int, outcome: int, wire_bytes: int = 0,
     ) -> int:  # fmt: skip
-        """Record one message; returns its token, or -1 when the log overflowed."""
+        """Record one message; returns its token, which belongs to nobody when the log overflowed."""
+        token = self.next_token
         chunk = self._current
         used = chunk.used
         if used == chunk.capacity:
             if not self._turn_over(now_ns):
                 self.overflow += 1
-                return NONE
+                self.next_token = token + 1
+                return token
             chunk = self._current
             used = 0
         elif not used:
             chunk.opened_ns = now_ns
         ROW.pack_into(
             chunk.buffer, used * _SIZE, planned_ns, sent_ns, NONE, seq, device, topic, payload_bytes, payload_bytes,
-            url_bytes, 0, NONE, 0, qos, flags, held, outcome,
+            url_bytes, wire_bytes, NONE, 0, qos, flags, held, outcome,
         )  # fmt: skip
         chunk.used = used + 1
         if not outcome:
             chunk.unacked += 1
-        token = self._next_token
-        self._next_token = token + 1
+        self.next_token = token + 1
         return token
 
     def add_many(
         self, now_ns: int, device: int, topic: int, first_seq: int, planned_ns: npt.NDArray[np.int64], sent_ns: int,
         payload_bytes: int, url_bytes: int, qos: int, flags: int, held: npt.NDArray[np.uint8] | int, outcome: int,
+        wire_bytes: int = 0,
     ) -> int:  # fmt: skip
         """Record several messages of one device and topic with one size; returns the first token, tokens follow on."""
         count = len(planned_ns)
-        first = self._next_token
+        first = self.next_token
+        template = self._template
+        ROW.pack_into(
+            template.buffer, 0, 0, sent_ns, NONE, 0, device, topic, payload_bytes, payload_bytes, url_bytes, wire_bytes,
+            NONE, 0, qos, flags, held if isinstance(held, int) else 0, outcome,
+        )  # fmt: skip
         done = 0
         while done < count:
             chunk = self._current
@@ -121,49 +128,26 @@ class PublishLog:
                 if not self._turn_over(now_ns):
                     # Tokens stay consecutive; those of rows that found no place belong to nobody.
                     self.overflow += count - done
-                    self._next_token += count - done
+                    self.next_token += count - done
                     break
                 chunk = self._current
             elif not chunk.used:
                 chunk.opened_ns = now_ns
             start = chunk.used
             take = min(count - done, chunk.capacity - start)
-            rows = chunk.rows[start : start + take]
-            rows["planned_ns"] = planned_ns[done : done + take]
-            rows["sent_ns"] = sent_ns
-            rows["acked_ns"] = NONE
-            rows["seq"] = np.arange(first_seq + done, first_seq + done + take)
-            rows["device"] = device
-            rows["topic"] = topic
-            rows["payload_bytes"] = payload_bytes
-            rows["structure_bytes"] = payload_bytes
-            rows["url_bytes"] = url_bytes
-            rows["wire_bytes"] = 0
-            rows["reason"] = NONE
-            rows["retries"] = 0
-            rows["qos"] = qos
-            rows["flags"] = flags
-            rows["held"] = held if isinstance(held, int) else held[done : done + take]
-            rows["outcome"] = outcome
-            chunk.used = start + take
+            end = start + take
+            columns = chunk.columns
+            chunk.whole[start:end] = template.whole
+            columns["planned_ns"][start:end] = planned_ns[done : done + take]
+            columns["seq"][start:end] = np.arange(first_seq + done, first_seq + done + take)
+            if not isinstance(held, int):
+                columns["held"][start:end] = held[done : done + take]
+            chunk.used = end
             if not outcome:
                 chunk.unacked += take
-            self._next_token += take
+            self.next_token += take
             done += take
         return first
-
-    def set_wire(self, first_token: int, count: int, wire_bytes: int) -> None:
-        """Fill in the size on the wire of messages just recorded, once the link has told it."""
-        chunk = self._current
-        index = first_token - chunk.base
-        if count == 1 and 0 <= index < chunk.used:
-            _WIRE.pack_into(chunk.buffer, index * _SIZE + _WIRE_OFFSET, wire_bytes)
-            return
-        for live in (*self._settling, chunk):
-            low = max(first_token - live.base, 0)
-            high = min(first_token + count - live.base, live.used)
-            if low < high:
-                live.rows["wire_bytes"][low:high] = wire_bytes
 
     def complete(self, tokens: Sequence[int], at_ns: int, refused: bool, reason: int) -> None:
         """Mark messages as acknowledged or refused."""
@@ -211,7 +195,7 @@ class PublishLog:
         if self._current.used:
             self._settling.append(self._current)
             self._current = Chunk(DTYPE, _CAPACITY)
-            self._current.reset(self._next_token, now_ns)
+            self._current.reset(self.next_token, now_ns)
         while self._settling:
             self._pass_on(self._settling.pop(0))
 
@@ -232,7 +216,7 @@ class PublishLog:
             self._settling.append(self._current)
         else:
             self._pool.give_back(self._current)
-        fresh.reset(self._next_token, now_ns)
+        fresh.reset(self.next_token, now_ns)
         self._current = fresh
         return True
 

@@ -101,18 +101,22 @@ def test_a_writer_that_never_gives_back_makes_the_log_overflow_and_count():
     assert add_one(log, rows) >= 0, "after the storm it goes on"
 
 
-def test_wire_sizes_reach_the_right_rows():
+def test_rows_of_several_sizes_and_reasons_keep_their_own(tmp_path):
     sink = Sink()
     log = sink.log()
-    first = add_many(log, 0, 32_767, outcome=OUTCOME_SENT)
-    log.set_wire(first, 32_767, 80)
-    single = add_one(log, 32_767, outcome=OUTCOME_SENT)
-    log.set_wire(single, 1, 90)
-    second = add_many(log, 32_768, 10, outcome=OUTCOME_SENT)
-    log.set_wire(second, 10, 100)
+    planned = np.arange(40_000, dtype=np.int64)
+    held = (planned % 3).astype(np.uint8)
+    log.add_many(1, 7, 0, 0, planned, 200, 64, 9, 1, 2, held, OUTCOME_SENT, 80)
+    log.add(1, 8, 3, 5, 100, 200, 65, 9, 2, 1, 2, OUTCOME_SENT, 90)
+    log.add_many(1, 9, 4, 0, planned[:10], 300, 66, 8, 0, 0, 1, OUTCOME_SENT, 100)
     log.finish(1)
     rows = np.concatenate([chunk.rows[: chunk.used] for chunk in sink.chunks])
-    assert rows["wire_bytes"].tolist() == [80] * 32_767 + [90] + [100] * 10
+    assert rows["wire_bytes"].tolist() == [80] * 40_000 + [90] + [100] * 10
+    assert rows["held"].tolist() == [*held.tolist(), 2, *[1] * 10]
+    assert rows["payload_bytes"].tolist() == rows["structure_bytes"].tolist() == [64] * 40_000 + [65] + [66] * 10
+    assert (rows["acked_ns"] == -1).all()
+    assert (rows["reason"] == -1).all()
+    assert set(rows["device"].tolist()) == {7, 8, 9}
 
 
 def test_the_recorder_writes_complete_segments_that_match_the_table(tmp_path):
