@@ -58,7 +58,7 @@ class Facts:
     @property
     def measure_s(self) -> float:
         """How long it lasted."""
-        return (self.measure.end_ns - self.measure.start_ns) / SECOND_NS if self.measure else 0.0
+        return phase_ns(self.measure) / SECOND_NS if self.measure else 0.0
 
     @property
     def load_start_ns(self) -> int:
@@ -71,8 +71,9 @@ class Facts:
         """The `second` values of the measure phase."""
         if self.measure is None:
             return range(0)
-        first = (self.measure.start_ns - self.load_start_ns) // SECOND_NS
-        return range(first, max(first + 1, -(-(self.measure.end_ns - self.load_start_ns) // SECOND_NS)))
+        start_ns = self.measure.start_ns - self.load_start_ns
+        first = start_ns // SECOND_NS
+        return range(first, max(first + 1, -(-(start_ns + phase_ns(self.measure)) // SECOND_NS)))
 
 
 def read_facts(folder: RunFolder) -> Facts:
@@ -99,6 +100,11 @@ def read_facts(folder: RunFolder) -> Facts:
         operations=_recorded(folder, operations.OPERATIONS),
         defects=_defects(folder),
     )
+
+
+def phase_ns(phase: Phase) -> int:
+    """How long a phase lasted; 0 for one whose end nobody lived to write down."""
+    return max(0, phase.end_ns - phase.start_ns)
 
 
 def where(rows: pa.Table, **equal: str | int | bool) -> pa.Table:

@@ -8,7 +8,7 @@ import msgspec
 
 from battlebrokers.analysis import figures
 from battlebrokers.analysis.expectations import Figures, judge_expectations, judge_promises
-from battlebrokers.analysis.facts import Facts, read_facts
+from battlebrokers.analysis.facts import Facts, phase_ns, read_facts
 from battlebrokers.analysis.latency import latencies
 from battlebrokers.analysis.model import Contender, PhaseSpan, Summary
 from battlebrokers.analysis.trust import judge_trust
@@ -44,7 +44,7 @@ def summarize(facts: Facts) -> Summary:
     verdict, reasons = judge(manifest.state, manifest.state_detail, trust, judged)
     if verdict == "VOID":  # shown, but not judged: nothing measured here says anything about the broker
         judged = [msgspec.structs.replace(one, ok=None) for one in judged]
-    ends = [phase.end_ns for phase in manifest.phases]
+    ends = [phase.start_ns + phase_ns(phase) for phase in manifest.phases]
     return Summary(
         run=manifest.run,
         verdict=verdict,
@@ -70,7 +70,7 @@ def summarize(facts: Facts) -> Summary:
             PhaseSpan(
                 name=phase.name,
                 start_s=round((phase.start_ns - facts.load_start_ns) / SECOND_NS, 3),
-                duration_s=round((phase.end_ns - phase.start_ns) / SECOND_NS, 3),
+                duration_s=round(phase_ns(phase) / SECOND_NS, 3),
             )
             for phase in manifest.phases
         ],

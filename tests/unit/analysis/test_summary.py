@@ -215,3 +215,15 @@ def test_nobody_listening_is_judged_by_sends(make_run):
     assert summary.trust.samples == 3000
     assert summary.latency_ms.response.p50 is None
     assert summary.times_s.total is None
+
+
+def test_a_killed_run_whose_last_phase_has_no_end_is_summed_up(make_run):
+    run = make_run(state="running")
+    folder = run.healthy().write()
+    manifest = folder.read_manifest()
+    manifest.phases[-1] = msgspec.structs.replace(manifest.phases[-1], end_ns=0)
+    folder.write_manifest(manifest)
+    summary = build_summary(folder)
+    assert summary.verdict == "VOID"
+    assert summary.phases[-1].duration_s == 0
+    assert summary.duration_s == 38
