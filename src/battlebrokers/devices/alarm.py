@@ -18,14 +18,6 @@ _TFD_NONBLOCK = os.O_NONBLOCK
 _TFD_TIMER_ABSTIME = 1
 
 
-class _Timespec(ctypes.Structure):
-    _fields_ = (("sec", ctypes.c_long), ("nsec", ctypes.c_long))
-
-
-class _Itimerspec(ctypes.Structure):
-    _fields_ = (("interval", _Timespec), ("value", _Timespec))
-
-
 class Alarm:
     """Calls `ring` once, at the time last set; setting it again replaces the earlier time."""
 
@@ -33,11 +25,14 @@ class Alarm:
         self._ring = ring
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.TimerHandle | None = None
-        self._spec = _Itimerspec()
+        # struct itimerspec: seconds and nanoseconds of the interval (none), then of the time.
+        self._spec = (ctypes.c_long * 4)()
+        self._spec_place = ctypes.byref(self._spec)
         self._fd = -1
         try:
-            self._libc = ctypes.CDLL(None, use_errno=True)
-            self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK)
+            libc = ctypes.CDLL(None)
+            self._set_time = libc.timerfd_settime
+            self._fd = libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK)
         except (OSError, AttributeError):
             self._fd = -1
         if self._fd >= 0:
@@ -57,8 +52,8 @@ class Alarm:
             return
         # An absolute time of zero would disarm the timer instead of ringing at once.
         at_ns = max(monotonic_ns, 1)
-        self._spec.value.sec, self._spec.value.nsec = divmod(at_ns, SECOND_NS)
-        self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(self._spec), None)
+        self._spec[2], self._spec[3] = divmod(at_ns, SECOND_NS)
+        self._set_time(self._fd, _TFD_TIMER_ABSTIME, self._spec_place, None)
 
     def close(self) -> None:
         """Never ring again."""

@@ -70,7 +70,7 @@ class Crowd:
         now_ns = self._stopwatch.now_ns
         due_ns = self._due_ns
         devices = self._devices
-        order: list[int] = np.flatnonzero(due_ns <= now_ns()).tolist()
+        order: list[int] = (due_ns <= now_ns()).nonzero()[0].tolist()
         # Begin where the last turn ended, so that under overload no device is always the last.
         if self._first:
             split = bisect_left(order, self._first)
@@ -100,7 +100,8 @@ class Crowd:
         self._set_alarm(self._stopwatch.now_ns() + (_REST_NS if done else 0))
 
     def _set_alarm(self, not_before_ns: int) -> None:
-        next_ns = int(self._due_ns.min()) if len(self._due_ns) else NEVER
+        due_ns = self._due_ns
+        next_ns = int(due_ns[due_ns.argmin()]) if len(due_ns) else NEVER
         self._alarm_ns = next_ns
         if next_ns != NEVER and self._alarm is not None:
             self._alarm_ns = max(next_ns, not_before_ns)
