@@ -21,15 +21,15 @@ from battlebrokers.record.columns import known_or_null, words
 from battlebrokers.record.delivery_log import DeliveryLog
 from battlebrokers.record.publish_log import PublishLog
 from battlebrokers.record.segments import SegmentWriter
+from battlebrokers.record.silent_log import SilentDeliveryLog, SilentPublishLog
 from battlebrokers.tables import ACKS, DELIVERIES, NODES, OPERATIONS, PUBLISHES
 
 
 class Recorder:
-    """Records one engine process into `folder`; with `keep=False` it goes through the motions and writes no events."""
+    """Records one engine process into `folder`; with `keep=False` it keeps no messages."""
 
     def __init__(self, folder: Path, worker: str, *, keep: bool = True) -> None:
         self._worker = worker
-        self._keep = keep
         self._topics: list[str] = []
         self._topic_ids: dict[str, int] = {}
         self._queue: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
@@ -39,8 +39,11 @@ class Recorder:
         }
         self._late: list[tuple[Any, ...]] = []
         self._operations: list[tuple[Any, ...]] = []
-        self.publishes = PublishLog(lambda chunk: self._queue.put(("publishes", chunk)), self._late_ack)
-        self.deliveries = DeliveryLog(lambda chunk: self._queue.put(("deliveries", chunk)))
+        publish_log_kind, delivery_log_kind = (
+            (PublishLog, DeliveryLog) if keep else (SilentPublishLog, SilentDeliveryLog)
+        )
+        self.publishes = publish_log_kind(lambda chunk: self._queue.put(("publishes", chunk)), self._late_ack)
+        self.deliveries = delivery_log_kind(lambda chunk: self._queue.put(("deliveries", chunk)))
         self.failure = ""
         self.unwritten = 0
         self._thread = threading.Thread(target=self._write_all, name="recorder", daemon=True)
@@ -143,8 +146,6 @@ class Recorder:
 
     def _write_publishes(self, chunks: list[Chunk]) -> None:
         rows = self._rows("publishes", chunks)
-        if not self._keep:
-            return
         flags = rows["flags"]
         self._writers["publishes"].write(
             {
@@ -171,8 +172,6 @@ class Recorder:
 
     def _write_deliveries(self, chunks: list[Chunk]) -> None:
         rows = self._rows("deliveries", chunks)
-        if not self._keep:
-            return
         flags = rows["flags"]
         self._writers["deliveries"].write(
             {
