@@ -10,7 +10,6 @@ from typing import Any
 from battlebrokers.record.delivery_log import DeliveryLog
 from battlebrokers.record.publish_log import PublishLog
 
-
 _PLANNED = 4
 """The place of the planned times among the arguments of `add_many`."""
 
