@@ -50,7 +50,7 @@ def battle(
             "--repeat",
             "-n",
             min=0,
-            help="Blocks: each runs every broker once; 0 = as the scenario says. From 6 on there is a confidence interval.",
+            help="Blocks, each with every broker once; 0 = as the scenario says. From 6 on with confidence.",
         ),
     ] = 0,
     profile: Profile = "tuned",
@@ -93,7 +93,8 @@ def battle(
                 summary = conclude(folder, analyst, progress, html=True).summary
                 analyst.rest()
                 fought.append((folder, summary))
-                progress.say(
+                why = f": {summary.reasons[0]}" if summary.reasons else ""
+                progress.say(f"{summary.verdict}  {loaded.scenario.name} on {broker}{why}")
                     f"{summary.verdict}  {loaded.scenario.name} on {broker}"
                     + (f": {summary.reasons[0]}" if summary.reasons else "")
                 )

@@ -176,5 +176,5 @@ class Node:
                 session_present,
                 self.persistent,
                 min(self.attempts, 32_767),
-            )  # fmt: skip
+            )
         )

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-import numpy as np
-
 from battlebrokers.clock import Anchor
 from battlebrokers.devices.header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION, read_many
 from battlebrokers.protocols.base import Arrivals, Completion, Link
@@ -118,11 +116,11 @@ class Stopwatch:
 
     def take_live_ms(self) -> tuple[float, float]:
         """Median and 99th percentile of a sample of recent response times, in milliseconds; for progress only."""
-        samples, self.live_response_ns = self.live_response_ns, []
+        samples, self.live_response_ns = sorted(self.live_response_ns), []
         if not samples:
             return 0.0, 0.0
-        median, tail = np.percentile(samples, (50, 99))
-        return float(median) / 1e6, float(tail) / 1e6
+        # Not numpy's percentile: its first call takes a tenth of a second, in the middle of the load.
+        return samples[len(samples) // 2] / 1e6, samples[len(samples) * 99 // 100] / 1e6
 
     def _sample(self, response_ns: int) -> None:
         if len(self.live_response_ns) < _LIVE_SAMPLES:
