@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from support.runs import bb, run_for_real, start_bb, write_scenario
 
 from battlebrokers.analysis.summary import build_summary
 from battlebrokers.tables import DELIVERIES, PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder
+from support.runs import bb, run_for_real, start_bb, write_scenario
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.mqtt_proxy import Faults, MqttProxy
-from support.runs import run_for_real, write_scenario
 
 from battlebrokers.analysis.summary import build_summary
 from battlebrokers.contenders.broker_url import parse_broker_url
+from support.mqtt_proxy import Faults, MqttProxy
+from support.runs import run_for_real, write_scenario
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 

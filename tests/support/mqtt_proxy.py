@@ -83,7 +83,7 @@ class MqttProxy:
             )
 
 
-async def _pump(reader: asyncio.StreamReader, handle, far_side: asyncio.StreamWriter) -> None:  # noqa: ANN001
+async def _pump(reader: asyncio.StreamReader, handle, far_side: asyncio.StreamWriter) -> None:
     try:
         while True:
             first = await reader.readexactly(1)
@@ -101,7 +101,9 @@ async def _pump(reader: asyncio.StreamReader, handle, far_side: asyncio.StreamWr
 
 
 class _Connection:
-    def __init__(self, faults: Faults, done: Done, to_client: asyncio.StreamWriter, to_broker: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, faults: Faults, done: Done, to_client: asyncio.StreamWriter, to_broker: asyncio.StreamWriter
+    ) -> None:
         self._faults = faults
         self._done = done
         self._to_client = to_client

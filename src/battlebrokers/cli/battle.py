@@ -95,9 +95,6 @@ def battle(
                 fought.append((folder, summary))
                 why = f": {summary.reasons[0]}" if summary.reasons else ""
                 progress.say(f"{summary.verdict}  {loaded.scenario.name} on {broker}{why}")
-                    f"{summary.verdict}  {loaded.scenario.name} on {broker}"
-                    + (f": {summary.reasons[0]}" if summary.reasons else "")
-                )
                 if folder.read_manifest().state == "interrupted":
                     interrupted = True
                     break

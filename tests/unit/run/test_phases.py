@@ -23,8 +23,12 @@ def test_the_phases_follow_each_other_without_gaps():
     times.loading(200)
     times.ended(240)
     assert named(times) == [
-        ("connect", 100, 200), ("warm_up", 200, 210), ("measure", 210, 230), ("cool_down", 230, 235), ("drain", 235, 240),
-    ]  # fmt: skip
+        ("connect", 100, 200),
+        ("warm_up", 200, 210),
+        ("measure", 210, 230),
+        ("cool_down", 230, 235),
+        ("drain", 235, 240),
+    ]
 
 
 def test_phases_of_no_length_are_left_out():

@@ -24,7 +24,9 @@ async def test_messages_cross_the_boundary_whole_and_in_order():
     assert [message async for message in theirs.messages()] == [Go(5), Stop("enough")]
 
 
-@pytest.mark.parametrize("nonsense", [b"", b"\x00", b"\x00\x00\x00\x04abcd", b"\xff\xff\xff\xffxx", b"\x00\x00\x00\x09short"])
+@pytest.mark.parametrize(
+    "nonsense", [b"", b"\x00", b"\x00\x00\x00\x04abcd", b"\xff\xff\xff\xffxx", b"\x00\x00\x00\x09short"]
+)
 async def test_nonsense_ends_the_conversation_without_an_exception(nonsense):
     ours, theirs = socket.socketpair()
     channel = await Channel.over(ours)
