@@ -6,8 +6,8 @@ import os
 import sys
 import traceback
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from battlebrokers import __version__
 from battlebrokers.cli.analyze import analyze
@@ -65,10 +65,10 @@ def main() -> None:
         if error.hint:
             typer.echo(f"hint: {error.hint}", err=True)
         sys.exit(error.exit_code)
-    except click.ClickException as error:
-        error.show()
+    except TyperException as error:
+        _show_usage(error)
         sys.exit(ExitCode.USAGE)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         typer.echo("interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
@@ -85,6 +85,15 @@ def main() -> None:
         _trace()
         sys.exit(ExitCode.BUG)
     sys.exit(code if isinstance(code, int) else ExitCode.PASS)
+
+
+def _show_usage(error: TyperException) -> None:
+    """What Typer would print by itself: the usage line and what is wrong with the call."""
+    show = getattr(error, "show", None)
+    if show is not None:
+        show()
+    else:
+        typer.echo(f"error: {error.format_message()}", err=True)
 
 
 def _trace() -> None:
