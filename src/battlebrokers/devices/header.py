@@ -16,7 +16,14 @@ HEADER_BYTES = HEADER.size
 VERSION = 0xB1
 MAX_DEVICE = 0xFFFFFF
 SEQ_MASK = 0xFFFFFFFF
+_TIME_AT = 8
+_NO_TIME = 0x80
+"""A first byte of the time from which on it would be negative."""
+_PLACES = np.arange(HEADER_BYTES)
 _DTYPE = np.dtype([("word", ">u4"), ("seq", ">u4"), ("planned_ns", ">u8")])
+
+Headers = npt.NDArray[np.void]
+"""Structured rows: `word` (version and device), `seq`, `planned_ns`."""
 
 
 def device_word(device: int) -> int:
@@ -34,17 +41,27 @@ def stamp_many(payloads: npt.NDArray[np.uint8], word: int, first_seq: int, plann
     payloads[:, :HEADER_BYTES] = headers.view(np.uint8).reshape(count, HEADER_BYTES)
 
 
-def read_many(
-    data: bytes, starts: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64], bool]:
-    """Devices, sequence numbers and planned times at these offsets, and whether every one carries our version."""
+def headers_at(data: bytes, starts: npt.NDArray[np.int64]) -> Headers:
+    """The headers at these offsets, wherever they are."""
     raw = np.frombuffer(data, dtype=np.uint8)
-    gathered = raw[starts[:, None] + np.arange(HEADER_BYTES)]
-    headers = gathered.view(_DTYPE)[:, 0]
-    words = headers["word"].astype(np.int64)
-    return (
-        (words & MAX_DEVICE).astype(np.int32),
-        headers["seq"].astype(np.int64),
-        headers["planned_ns"].astype(np.int64),
-        bool(((words >> 24) == VERSION).all()),
-    )
+    gathered: Headers = raw[starts[:, None] + _PLACES].view(_DTYPE)[:, 0]
+    return gathered
+
+
+def headers_every(data: bytes, start: int, step: int, count: int) -> Headers:
+    """The headers at `start`, `start + step`, …: a view, nothing is copied."""
+    return np.ndarray((count,), _DTYPE, data, start, (step,))
+
+
+def ours_at(headers: Headers) -> bool:
+    """Whether every header carries our version and a time we could have written."""
+    ours = (headers["word"] >> 24 == VERSION) & (headers["planned_ns"] >> 63 == 0)
+    return int(np.count_nonzero(ours)) == len(headers)
+
+
+def ours_every(data: bytes, start: int, step: int, count: int) -> bool:
+    """The same for `headers_every`, from the two bytes that tell; several times faster than asking the headers."""
+    last = start + step * (count - 1)
+    versions = data[start : last + 1 : step]
+    times = data[start + _TIME_AT : last + _TIME_AT + 1 : step]
+    return versions.count(VERSION) == count and max(times) < _NO_TIME

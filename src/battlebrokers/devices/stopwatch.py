@@ -6,12 +6,26 @@ Links call it from the event loop; it fills the recorder's logs and a few live c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
+
+import numpy.typing as npt
 
 from battlebrokers.clock import Anchor
-from battlebrokers.devices.header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION, read_many
+from battlebrokers.devices.header import (
+    HEADER,
+    HEADER_BYTES,
+    MAX_DEVICE,
+    VERSION,
+    Headers,
+    headers_at,
+    headers_every,
+    ours_at,
+    ours_every,
+)
 from battlebrokers.protocols.base import Arrivals, Completion, Link
 from battlebrokers.record.recorder import Recorder
+
+Numbers = npt.NDArray[Any]
 
 _LIVE_SAMPLES = 512
 
@@ -29,6 +43,12 @@ class Owner(Protocol):
 
     def heard(self, count: int) -> None:
         """Messages arrived for it."""
+
+
+def alike(values: Numbers) -> bool:
+    """Whether all are equal; comparing bytes takes a fraction of the time of a numpy call."""
+    raw = values.tobytes()
+    return raw == raw[: values.itemsize] * len(values)
 
 
 class Stopwatch:
@@ -80,27 +100,40 @@ class Stopwatch:
 
     def arrived_many(self, link: Link, at_ns: int, arrivals: Arrivals) -> None:
         """Record many arrivals of one chunk."""
-        starts, sizes = arrivals.payload_starts, arrivals.payload_sizes
-        if int(sizes.min()) >= HEADER_BYTES:
-            devices, seqs, planned_ns, ours = read_many(arrivals.data, starts)
-            if ours and int(planned_ns.min()) >= 0:
-                owner = cast("Owner", link.owner)
-                count = len(seqs)
-                self._deliveries.add_many(
-                    at_ns, owner.number, devices, seqs, planned_ns, -1, sizes, arrivals.wire_sizes, arrivals.flags
-                )
-                self.received += count
-                self.last_arrival_ns = at_ns
-                self._sample(at_ns - int(planned_ns[count >> 1]))
-                owner.heard(count)
+        data, starts, sizes, wires = arrivals.data, arrivals.payload_starts, arrivals.payload_sizes, arrivals.wire_sizes
+        count = len(starts)
+        start, size, wire = int(starts[0]), int(sizes[0]), int(wires[0])
+        # Frames as long as each other, one right behind the other, payloads at their ends: headers at equal distances.
+        if int(starts[-1]) - start == (count - 1) * wire and alike(sizes) and alike(wires) and alike(arrivals.flags):
+            if size >= HEADER_BYTES and ours_every(data, start, wire, count):
+                headers = headers_every(data, start, wire, count)
+                self._heard_many(link, at_ns, headers, size, wire, int(arrivals.flags[0]))
                 return
-        data = arrivals.data
+        elif int(sizes.min()) >= HEADER_BYTES:
+            headers = headers_at(data, starts)
+            if ours_at(headers):
+                self._heard_many(link, at_ns, headers, sizes, wires, arrivals.flags)
+                return
         for flags, topic_start, topic_size, start, size, wire in zip(
             arrivals.flags.tolist(), arrivals.topic_starts.tolist(), arrivals.topic_sizes.tolist(),
-            starts.tolist(), sizes.tolist(), arrivals.wire_sizes.tolist(), strict=True,
+            starts.tolist(), sizes.tolist(), wires.tolist(), strict=True,
         ):  # fmt: skip
             topic = data[topic_start : topic_start + topic_size]
             self.arrived(link, at_ns, flags, topic, data[start : start + size], wire)
+
+    def _heard_many(
+        self, link: Link, at_ns: int, headers: Headers, sizes: Numbers | int, wires: Numbers | int, flags: Numbers | int
+    ) -> None:
+        owner = cast("Owner", link.owner)
+        count = len(headers)
+        planned_ns = headers["planned_ns"]
+        self._deliveries.add_many(
+            at_ns, owner.number, headers["word"] & MAX_DEVICE, headers["seq"], planned_ns, -1, sizes, wires, flags
+        )
+        self.received += count
+        self.last_arrival_ns = at_ns
+        self._sample(at_ns - int(planned_ns[count >> 1]))
+        owner.heard(count)
 
     def writable(self, link: Link) -> None:
         """Tell the device that it may go on."""

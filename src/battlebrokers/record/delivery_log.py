@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.record.chunks import Chunk, ChunkPool, Template
+
+Numbers = npt.NDArray[Any]
 
 ROW = struct.Struct("<qqqiiiiiBBxx")
 DTYPE = np.dtype(
@@ -75,18 +78,17 @@ class DeliveryLog:
         chunk.used = used + 1
 
     def add_many(
-        self, received_ns: int, client: int, device: npt.NDArray[np.int32], seq: npt.NDArray[np.int64],
-        planned_ns: npt.NDArray[np.int64], topic: int,
-        payload_bytes: npt.NDArray[np.int64], wire_bytes: npt.NDArray[np.int64], mqtt_flags: npt.NDArray[np.uint8],
+        self, received_ns: int, client: int, device: Numbers, seq: Numbers, planned_ns: Numbers, topic: int,
+        payload_bytes: Numbers | int, wire_bytes: Numbers | int, mqtt_flags: Numbers | int,
     ) -> None:  # fmt: skip
-        """Record many arrivals of one client at one instant."""
+        """Record many arrivals of one client at one instant; a plain number is that of all of them."""
         count = len(seq)
+        flags = mqtt_flags if isinstance(mqtt_flags, int) else 0
         template = self._template
-        first = int(mqtt_flags[0])
-        # Mostly they are alike; a glance at the bytes is cheaper than taking two columns apart.
-        alike = mqtt_flags.tobytes().count(first) == count
         ROW.pack_into(
-            template.buffer, 0, received_ns, 0, 0, client, 0, topic, 0, 0, (first >> 1) & 3, first & 9,
+            template.buffer, 0, received_ns, 0, 0, client, 0, topic,
+            payload_bytes if isinstance(payload_bytes, int) else 0, wire_bytes if isinstance(wire_bytes, int) else 0,
+            (flags >> 1) & 3, flags & 9,
         )  # fmt: skip
         done = 0
         while done < count:
@@ -107,12 +109,13 @@ class DeliveryLog:
             columns["planned_ns"][start:end] = planned_ns[piece]
             columns["seq"][start:end] = seq[piece]
             columns["device"][start:end] = device[piece]
-            columns["payload_bytes"][start:end] = payload_bytes[piece]
-            columns["wire_bytes"][start:end] = wire_bytes[piece]
-            if not alike:
-                flags = mqtt_flags[piece]
-                columns["qos"][start:end] = (flags >> 1) & 3
-                columns["flags"][start:end] = flags & 9
+            if not isinstance(payload_bytes, int):
+                columns["payload_bytes"][start:end] = payload_bytes[piece]
+            if not isinstance(wire_bytes, int):
+                columns["wire_bytes"][start:end] = wire_bytes[piece]
+            if not isinstance(mqtt_flags, int):
+                columns["qos"][start:end] = (mqtt_flags[piece] >> 1) & 3
+                columns["flags"][start:end] = mqtt_flags[piece] & 9
             chunk.used = end
             done += take
 
