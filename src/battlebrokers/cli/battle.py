@@ -12,7 +12,7 @@ from rich.console import Console
 from battlebrokers.analysis.model import Summary
 from battlebrokers.analysis.ranking import rank
 from battlebrokers.analysis.verdict import exit_code
-from battlebrokers.cli.conclusion import conclude
+from battlebrokers.cli.conclusion import conclude, worst
 from battlebrokers.cli.conduct import conduct
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
@@ -112,17 +112,7 @@ def battle(
         return ExitCode.INTERRUPTED
     codes = [exit_code(summary) for _, summary in fought]
     if strict:
-        return max(codes, key=lambda code: _SEVERITY.index(code))
+        return worst(codes)
     if all(code is ExitCode.BROKER_FAILED for code in codes):
         return ExitCode.BROKER_FAILED
     return ExitCode.VOID if all(code is ExitCode.VOID for code in codes) else ExitCode.PASS
-
-
-_SEVERITY = (
-    ExitCode.PASS,
-    ExitCode.EXPECTATION_FAILED,
-    ExitCode.VOID,
-    ExitCode.BROKER_FAILED,
-    ExitCode.BUG,
-    ExitCode.INTERRUPTED,
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import typer
 from rich.console import Console
@@ -11,13 +11,20 @@ from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.conclusion import conclude as draw
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.cli.progress import RunProgress
+from battlebrokers.errors import ExitCode
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.html import write_report
 from battlebrokers.report.terminal import print_run
 from battlebrokers.tables.run_folder import RunFolder
 
-if TYPE_CHECKING:
-    from battlebrokers.errors import ExitCode
+_SEVERITY = (
+    ExitCode.PASS,
+    ExitCode.EXPECTATION_FAILED,
+    ExitCode.VOID,
+    ExitCode.BROKER_FAILED,
+    ExitCode.BUG,
+    ExitCode.INTERRUPTED,
+)
 
 
 def conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html: bool) -> Conclusion:
@@ -36,3 +43,8 @@ def tell(conclusion: Conclusion, *, as_json: bool) -> ExitCode:
     else:
         print_run(Console(highlight=False), conclusion)
     return exit_code(conclusion.summary)
+
+
+def worst(codes: Iterable[ExitCode]) -> ExitCode:
+    """The code that tells most against several runs."""
+    return max(codes, key=_SEVERITY.index, default=ExitCode.PASS)

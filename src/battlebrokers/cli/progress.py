@@ -57,6 +57,14 @@ class RunProgress:
         self._rates = (0.0, 0.0)
         self._task = self._bars.add_task("starting", total=1.0, label=label)
 
+    def pause(self) -> None:
+        """Take the bars off the screen, so that results can be printed."""
+        self._bars.stop()
+
+    def resume(self) -> None:
+        """Put them back."""
+        self._bars.start()
+
     def say(self, words: str) -> None:
         """A line above the bars."""
         if not self._quiet:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from battlebrokers.cli.conclusion import conclude, tell
+from battlebrokers.cli.conclusion import conclude, tell, worst
 from battlebrokers.cli.conduct import conduct
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
@@ -23,6 +23,7 @@ from battlebrokers.cli.options import (
     parse_tags,
 )
 from battlebrokers.cli.progress import RunProgress
+from battlebrokers.errors import ExitCode
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.run.orchestrator import RunRequest
 from battlebrokers.scenario.reader import load_scenario
@@ -47,6 +48,7 @@ def run(
 ) -> int:
     """Run a scenario against one broker and judge it.
 
+    A scenario with repetitions is run that often; the worst verdict decides, and --json prints an object a line.
     Exit code: 0 pass, 10 an expectation failed, 6 void (the measurement cannot be trusted), 5 the broker failed.
     """
     loaded = load_scenario(scenario, overrides, scale)
@@ -59,9 +61,18 @@ def run(
         processes=processes,
         tags=parse_tags(tags),
     )
+    codes = []
     # Spark wakes up at idle priority while the run is going, so that the verdict follows the last message closely.
     with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master) as analyst:
-        progress.begin(f"{loaded.scenario.name} on {broker}")
-        folder = conduct(request, progress)
-        conclusion = conclude(folder, analyst, progress, html=html)
-    return tell(conclusion, as_json=as_json)
+        for repetition in range(1, loaded.scenario.repetitions + 1):
+            times = f", {repetition} of {loaded.scenario.repetitions}" if loaded.scenario.repetitions > 1 else ""
+            progress.begin(f"{loaded.scenario.name} on {broker}{times}")
+            folder = conduct(request, progress)
+            conclusion = conclude(folder, analyst, progress, html=html)
+            analyst.rest()
+            progress.pause()
+            codes.append(tell(conclusion, as_json=as_json))
+            progress.resume()
+            if codes[-1] is ExitCode.INTERRUPTED:
+                break
+    return worst(codes)
