@@ -37,6 +37,8 @@ class Done:
     dropped: list[int] = field(default_factory=list)
     duplicated: list[int] = field(default_factory=list)
     swapped: list[int] = field(default_factory=list)
+    delays_s: list[float] = field(default_factory=list)
+    """How long each message was really kept back: timers are not exact."""
 
 
 class MqttProxy:
@@ -112,7 +114,7 @@ class _Connection:
         self._injected: set[int] = set()
         self._next_id = iter(_INJECTED_IDS)
         self._random = random.Random(5)
-        self._line: asyncio.Queue[tuple[float, bytes]] | None = None
+        self._line: asyncio.Queue[tuple[float, float, bytes]] | None = None
 
     async def from_client(self, first: int, head: bytes, body: bytes) -> None:
         kind = first >> 4
@@ -181,14 +183,16 @@ class _Connection:
             asyncio.get_running_loop().create_task(self._delayed(self._line))
         loop = asyncio.get_running_loop()
         jitter = self._random.uniform(-self._faults.jitter_s, self._faults.jitter_s)
-        self._line.put_nowait((loop.time() + self._faults.delay_s + jitter, raw))
+        now = loop.time()
+        self._line.put_nowait((now, now + self._faults.delay_s + jitter, raw))
 
-    async def _delayed(self, line: asyncio.Queue[tuple[float, bytes]]) -> None:
+    async def _delayed(self, line: asyncio.Queue[tuple[float, float, bytes]]) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due, raw = await line.get()
+            came, due, raw = await line.get()
             await asyncio.sleep(max(0.0, due - loop.time()))
             self._to_client.write(raw)
+            self._done.delays_s.append(loop.time() - came)
 
 
 def _seq_of(first: int, body: bytes) -> int | None:

@@ -83,6 +83,9 @@ class Stopwatch:
     def arrived(self, link: Link, at_ns: int, flags: int, topic: bytes, payload: bytes, wire_size: int) -> None:
         """Record one arrival."""
         owner = cast("Owner", link.owner)
+        # Messages of one chunk arrive at one instant; a nanosecond each keeps their order.
+        if at_ns <= self.last_arrival_ns:
+            at_ns = self.last_arrival_ns + 1
         size = len(payload)
         if size >= HEADER_BYTES and payload[0] == VERSION:
             word, seq, planned_ns = HEADER.unpack_from(payload)
@@ -126,12 +129,13 @@ class Stopwatch:
     ) -> None:
         owner = cast("Owner", link.owner)
         count = len(headers)
+        at_ns = max(at_ns, self.last_arrival_ns + 1)
         planned_ns = headers["planned_ns"]
         self._deliveries.add_many(
             at_ns, owner.number, headers["word"] & MAX_DEVICE, headers["seq"], planned_ns, -1, sizes, wires, flags
         )
         self.received += count
-        self.last_arrival_ns = at_ns
+        self.last_arrival_ns = at_ns + count - 1
         self._sample(at_ns - int(planned_ns[count >> 1]))
         owner.heard(count)
 
