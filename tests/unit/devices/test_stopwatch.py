@@ -8,8 +8,8 @@ import pytest
 
 from battlebrokers.clock import Anchor
 from battlebrokers.devices.header import HEADER, device_word
-from battlebrokers.devices.stopwatch import Stopwatch, alike
-from battlebrokers.protocols.base import Arrivals
+from battlebrokers.devices.stopwatch import Stopwatch
+from battlebrokers.protocols.base import Arrivals, EqualArrivals
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.tables import DELIVERIES
 
@@ -50,6 +50,13 @@ def chunk(payloads: list[bytes], topic: bytes = b"t/0", flags: list[int] | None 
     )
 
 
+def equal_chunk(payloads: list[bytes], flag: int) -> EqualArrivals:
+    """The same for payloads of one size, in numbers."""
+    data = chunk(payloads).data
+    size = len(payloads[0])
+    return EqualArrivals(data, len(payloads), flag, 4, 3, 7, size, 7 + size)
+
+
 @pytest.mark.parametrize(
     "payloads",
     [
@@ -65,20 +72,30 @@ def chunk(payloads: list[bytes], topic: bytes = b"t/0", flags: list[int] | None 
 )
 def test_many_at_once_become_the_same_rows_as_one_by_one(tmp_path, payloads):
     told = {}
-    for way in ("many", "single"):
+    ways = ["many", "single", "equal"] if len(set(map(len, payloads))) == 1 else ["many", "single"]
+    for way in ways:
         recorder = Recorder(tmp_path / way, "w")
         watch = Stopwatch(Anchor.take(), recorder)
         link = Link()
         if way == "many":
             watch.arrived_many(link, 5000, chunk(payloads, flags=[2] * len(payloads)))
+        elif way == "equal":
+            watch.arrived_many(link, 5000, equal_chunk(payloads, 2))
         else:
             for payload in payloads:
                 watch.arrived(link, 5000, 2, b"t/0", payload, len(payload) + 7)
         recorder.finish(6000)
         assert watch.received == link.owner.heard_in_all == len(payloads)
-        assert watch.last_arrival_ns == 5000
+        assert watch.last_arrival_ns == 5000 + len(payloads) - 1
         told[way] = pq.read_table(tmp_path / way / DELIVERIES.folder).to_pylist()
-    assert told["many"] == told["single"]
+    assert all(told[way] == told["single"] for way in ways)
+
+
+def test_equal_arrivals_tell_the_same_arrays_when_asked():
+    payloads = [message(n, 40) for n in range(9)]
+    arrays, numbers = chunk(payloads, flags=[2] * 9), equal_chunk(payloads, 2)
+    for name in ("flags", "topic_starts", "topic_sizes", "payload_starts", "payload_sizes", "wire_sizes"):
+        assert getattr(numbers, name).tolist() == getattr(arrays, name).tolist()
 
 
 def test_flags_that_differ_reach_their_rows(tmp_path):
@@ -103,10 +120,3 @@ def test_frames_of_equal_length_with_a_gap_between_them_are_read_where_they_are(
     watch.arrived_many(Link(), 5000, arrivals)
     recorder.finish(6000)
     assert pq.read_table(tmp_path / DELIVERIES.folder)["seq"].to_pylist() == [0, 1, 3, 4]
-
-
-def test_values_are_alike_only_if_all_are():
-    assert alike(np.array([7]))
-    assert alike(np.array([7, 7, 7]))
-    assert not alike(np.array([7, 7, 8]))
-    assert not alike(np.array([8, 7, 7], dtype=np.uint8))

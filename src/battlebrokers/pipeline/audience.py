@@ -1,0 +1,189 @@
+"""Who should hear what: topics, filters, subscriptions and fleets, worked out once per run on the driver.
+
+Called by the graph before the first step. Asks Spark for the distinct topics, does the rest in plain Python,
+and hands small frames back; no step after it touches a topic filter again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from battlebrokers.errors import PipelineError
+from battlebrokers.pipeline.attendance import Attendance, Operation, Spell, attendance, group_spells
+from battlebrokers.pipeline.evidence import Evidence
+from battlebrokers.pipeline.packing import MAX_TOPICS
+from battlebrokers.pipeline.small_frames import small_frame
+from battlebrokers.pipeline.timeframe import Timeframe
+from battlebrokers.pipeline.topic_match import match_topics
+from battlebrokers.tables import DELIVERIES, NODES, OPERATIONS, PUBLISHES
+
+_ROWS_PER_PARTITION = 1_500_000
+_OPERATION_COLUMNS = (
+    "node", "kind", "started_ns", "ended_ns", "outcome", "filter", "share", "granted_qos", "session_present", "persistent",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the steps must know before they build their plan."""
+
+    timeframe: Timeframe
+    finished: bool
+    partitions: int
+    """Into how many parts the messages are split when they are brought together."""
+    has_headerless: bool
+    """Some arrivals carry no header: match them by order."""
+    has_retained: bool
+    """Some messages were published to be kept."""
+    has_shares: bool
+    has_mixed: bool
+    """Some clients listen both for themselves and for a group, or for several groups."""
+    fan_out: int
+    """The most listeners any topic has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    names: list[str]
+    has_headerless: bool
+    has_retained: bool
+
+
+def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, DataFrame]]:
+    """The facts of a run, and the small frames its steps join with."""
+    topics = _topics(evidence)
+    present = attendance(_operations(evidence))
+    groups = sorted({spell.share for spell in present.spells if spell.share is not None})
+    fleets = _fleets(evidence)
+    first_group = 1 + max([client for role, client in fleets if role == "client"] + [s.client for s in present.spells] + [-1])
+    listener_of_group = {share: first_group + place for place, share in enumerate(groups)}
+    memberships = _memberships(present, listener_of_group)
+    spells = [spell for spell in present.spells if spell.share is None] + group_spells(present.spells)
+    filters = sorted({spell.filter for spell in spells} | {one.filter for one in present.subscriptions})
+    number_of = {topic_filter: number for number, topic_filter in enumerate(filters)}
+    routes = match_topics(topics.names, filters)
+    mixed = {client for client, listeners in memberships.items() if len(listeners) > 1}
+
+    def listener(spell: Spell) -> int:
+        return spell.client if spell.share is None else listener_of_group[spell.share]
+
+    # Where little is lost there are about as many expectations as arrivals.
+    rows = evidence.rows(PUBLISHES) + 2 * evidence.rows(DELIVERIES)
+    facts = Facts(
+        timeframe=evidence.timeframe,
+        finished=evidence.finished,
+        partitions=max(1, min(4000, rows // _ROWS_PER_PARTITION)),
+        has_headerless=topics.has_headerless,
+        has_retained=topics.has_retained,
+        has_shares=bool(groups),
+        has_mixed=bool(mixed),
+        fan_out=_fan_out(routes, [(number_of[spell.filter], listener(spell)) for spell in spells]),
+    )
+    frames = {
+        "topics": small_frame(spark, "topic_id int, topic string", enumerate(topics.names)),
+        "routes": small_frame(
+            spark, "topic string, topic_id int, filter_id int", ((topics.names[t], t, f) for t, f in routes)
+        ),
+        "spells": small_frame(
+            spark,
+            "filter_id int, listener int, granted_qos tinyint, since_ns bigint, until_ns bigint, start_ns bigint, "
+            "shaky_ns bigint, end_ns bigint, steady_0 tinyint, steady_1 tinyint, shaky_0 tinyint, shaky_1 tinyint",
+            (
+                (
+                    number_of[s.filter], listener(s), s.granted_qos, s.since_ns, s.until_ns, s.start_ns,
+                    s.shaky_ns, s.end_ns, *s.steady, *s.shaky,
+                )
+                for s in spells
+            ),
+        ),
+        "listeners": small_frame(
+            spark, "listener int, share string, client int, client_fleet string",
+            _listeners(fleets, memberships, listener_of_group),
+        ),
+        "memberships": small_frame(
+            spark, "client int, listener int, share string, mixed boolean",
+            (
+                (client, one, share, client in mixed)
+                for client, listeners in sorted(memberships.items())
+                for one, share in sorted(listeners.items())
+            ),
+        ),
+        "fleets": small_frame(
+            spark, "role string, node int, fleet string", ((role, node, fleet) for (role, node), fleet in fleets.items())
+        ),
+        "subscriptions": small_frame(
+            spark,
+            "client int, filter_id int, granted_qos tinyint, started_ns bigint, ended_ns bigint, connection int",
+            (
+                (one.client, number_of[one.filter], one.granted_qos, one.started_ns, one.ended_ns, one.connection)
+                for one in present.subscriptions
+                if one.share is None
+            ),
+        ),
+        "connections": small_frame(
+            spark, "client int, connection int, from_ns bigint, to_ns bigint",
+            ((one.client, one.connection, one.from_ns, one.to_ns) for one in present.connections),
+        ),
+    }  # fmt: skip
+    return facts, frames
+
+
+def _topics(evidence: Evidence) -> _Topics:
+    """The distinct topics published to, and whether any message needs a special way, all in one pass."""
+    published = evidence.frame(PUBLISHES).select("topic", F.lit(False).alias("headerless"), F.col("retain").alias("kept"))
+    arrived = evidence.frame(DELIVERIES).select(
+        F.lit(None).cast("string").alias("topic"), (F.col("device") < 0).alias("headerless"), F.lit(False).alias("kept")
+    )
+    found = published.union(arrived).groupBy("topic").agg(F.max("headerless"), F.max("kept")).collect()
+    names = sorted(row[0] for row in found if row[0] is not None)
+    if len(names) > MAX_TOPICS:
+        raise PipelineError(f"the run used {len(names)} topics, more than the {MAX_TOPICS} we can tell apart")
+    return _Topics(names, any(row[1] for row in found), any(row[2] for row in found))
+
+
+def _operations(evidence: Evidence) -> Iterable[Operation]:
+    rows = evidence.arrow(OPERATIONS, ("role", *_OPERATION_COLUMNS)).to_pylist()
+    return (Operation(*(row[name] for name in _OPERATION_COLUMNS)) for row in rows if row["role"] == "client")
+
+
+def _fleets(evidence: Evidence) -> dict[tuple[str, int], str]:
+    nodes = evidence.arrow(NODES, ("role", "node", "fleet")).to_pylist()
+    return {(row["role"], row["node"]): row["fleet"] for row in nodes}
+
+
+def _memberships(present: Attendance, listener_of_group: dict[str, int]) -> dict[int, dict[int, str | None]]:
+    """Client → the listeners it hears for (itself, its groups); only clients that are in some group."""
+    hears: dict[int, dict[int, str | None]] = {}
+    for spell in present.spells:
+        own = spell.share is None
+        number = spell.client if spell.share is None else listener_of_group[spell.share]
+        hears.setdefault(spell.client, {})[number] = None if own else spell.share
+    return {client: listeners for client, listeners in hears.items() if any(listeners.values())}
+
+
+def _listeners(
+    fleets: dict[tuple[str, int], str], memberships: dict[int, dict[int, str | None]], listener_of_group: dict[str, int]
+) -> list[tuple[int, str | None, int, str]]:
+    rows: list[tuple[int, str | None, int, str]] = [
+        (client, None, client, fleet) for (role, client), fleet in fleets.items() if role == "client"
+    ]
+    for share, number in listener_of_group.items():
+        members = [client for client, listeners in memberships.items() if number in listeners]
+        names = sorted({fleets.get(("client", member), "") for member in members})
+        rows.append((number, share, -1, "+".join(names)))
+    return rows
+
+
+def _fan_out(routes: list[tuple[int, int]], ears: list[tuple[int, int]]) -> int:
+    """The most listeners any topic has, filters that overlap counted twice."""
+    behind: dict[int, set[int]] = {}
+    for number, listener in ears:
+        behind.setdefault(number, set()).add(listener)
+    hears: dict[int, int] = {}
+    for topic, number in routes:
+        hears[topic] = hears.get(topic, 0) + len(behind.get(number, ()))
+    return max(hears.values(), default=0)

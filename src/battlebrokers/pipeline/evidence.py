@@ -1,0 +1,167 @@
+"""The recorded side of a run, opened for Spark: whole segments only; broken ones are named, never hidden.
+
+Called by the graph. A killed run may lack tables, phases and the end of a file: all of that is normal here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from battlebrokers.errors import RunFolderError
+from battlebrokers.pipeline.store import LocalStore, Store
+from battlebrokers.pipeline.timeframe import Timeframe
+from battlebrokers.tables import RECORDED, Table
+from battlebrokers.tables.manifest import Manifest
+
+_MAGIC = b"PAR1"
+
+
+class Defect(msgspec.Struct, frozen=True):
+    """A segment that could not be read, and why; kept in `measures/defects.json`."""
+
+    file: str
+    reason: str
+
+
+class Evidence:
+    """One run's manifest and readable segments."""
+
+    def __init__(self, store: Store, spark: SparkSession) -> None:
+        self.store = store
+        self.defects: list[Defect] = []
+        self.manifest = _read_manifest(store)
+        self.timeframe = Timeframe.of(self.manifest)
+        self._spark = spark
+        self._segments: dict[str, list[str]] = {}
+        self._whole: set[str] = set()
+        self._rows: dict[str, int] = {}
+        for table in RECORDED:
+            self._open(table)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its planned end; if not, what was on its way then is nobody's loss."""
+        return self.manifest.state == "finished"
+
+    def rows(self, table: Table) -> int:
+        """How many rows the readable segments hold."""
+        if table.name not in self._rows:
+            self._rows[table.name] = self.frame(table).count() if self._segments[table.name] else 0
+        return self._rows[table.name]
+
+    def frame(self, table: Table) -> DataFrame:
+        """The table as recorded; without rows if nothing was."""
+        segments = self._segments[table.name]
+        if not segments:
+            return self._spark.createDataFrame(table.arrow_schema().empty_table())
+        # The folder as a whole is listed once; a long list of files would be looked up one by one.
+        places = [table.folder] if table.name in self._whole else segments
+        return self._spark.read.schema(table.spark_ddl()).option("pathGlobFilter", "*.parquet").parquet(
+            *[self.store.locate(place) for place in places]
+        )
+
+    def arrow(self, table: Table, columns: Sequence[str]) -> pa.Table:
+        """A small table in the driver's memory."""
+        segments = self._segments[table.name]
+        schema = pa.schema([table.arrow_schema().field(name) for name in columns])
+        if not segments:
+            return schema.empty_table()
+        if isinstance(self.store, LocalStore):
+            files = [str(self.store.path / segment) for segment in segments]
+            # Segments may hold words as dictionaries; reading with the table's schema evens that out.
+            return ds.dataset(files, schema=table.arrow_schema(), format="parquet").to_table(columns=list(columns))
+        return self.frame(table).select(*columns).toArrow().cast(schema)
+
+    def inspect_deeply(self) -> bool:
+        """Read every segment to its end; whether that brought new defects to light."""
+        known = len(self.defects)
+        for table in RECORDED:
+            self._keep_sound(table, self._segments[table.name], self._read_through)
+        return len(self.defects) > known
+
+    def _open(self, table: Table) -> None:
+        segments = self.store.segments(table.folder)
+        self._whole.add(table.name)
+        self._keep_sound(table, segments, self._look_at)
+
+    def _keep_sound(self, table: Table, segments: list[str], look: Callable[[Table, str], str | int]) -> None:
+        """Keep the segments that pass; a text is the reason why one does not, a number its rows."""
+        with ThreadPoolExecutor(max_workers=4) as readers:
+            findings = list(readers.map(lambda segment: look(table, segment), segments))
+        sound = []
+        rows = 0
+        for segment, finding in zip(segments, findings, strict=True):
+            if isinstance(finding, str):
+                self.defects.append(Defect(segment, finding))
+                self._whole.discard(table.name)
+            else:
+                sound.append(segment)
+                rows += finding
+        self._segments[table.name] = sound
+        if isinstance(self.store, LocalStore):
+            self._rows[table.name] = rows
+
+    def _look_at(self, table: Table, segment: str) -> str | int:
+        """Only the footer: cheap, and enough to find what a kill leaves behind."""
+        if not isinstance(self.store, LocalStore):
+            return _end_is_missing(self.store, segment) or 0
+        try:
+            with pq.ParquetFile(self.store.path / segment) as file:
+                return _differs(file.schema_arrow, table) or int(file.metadata.num_rows)
+        except (OSError, pa.ArrowException) as error:
+            return _in_short(error)
+
+    def _read_through(self, table: Table, segment: str) -> str | int:
+        try:
+            if isinstance(self.store, LocalStore):
+                with pq.ParquetFile(self.store.path / segment) as file:
+                    return sum(int(batch.num_rows) for batch in file.iter_batches(columns=table.column_names))
+            frame = self._spark.read.schema(table.spark_ddl()).parquet(self.store.locate(segment))
+            frame.write.format("noop").mode("overwrite").save()
+        except (OSError, pa.ArrowException, PySparkException) as error:
+            return _in_short(error)
+        return 0
+
+
+def _read_manifest(store: Store) -> Manifest:
+    raw = store.read("manifest.json")
+    if raw is None:
+        raise RunFolderError(
+            f"{store.address} is not a run folder: it has no manifest.json", hint="`bb list` shows the runs here."
+        )
+    try:
+        return msgspec.json.decode(raw, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise RunFolderError(f"{store.address}/manifest.json is damaged: {error}") from error
+
+
+def _differs(found: pa.Schema, table: Table) -> str:
+    """Why a segment is not one of this table's; empty if it is."""
+    for wanted in table.arrow_schema():
+        place = found.get_field_index(wanted.name)
+        if place < 0:
+            return f"it has no column {wanted.name}"
+        kind = found.field(place).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if kind != wanted.type:
+            return f"its column {wanted.name} is {kind}, not {wanted.type}"
+    return ""
+
+
+def _end_is_missing(store: Store, segment: str) -> str:
+    return "" if store.tail(segment, len(_MAGIC)) == _MAGIC else "its end is missing or damaged"
+
+
+def _in_short(error: Any) -> str:
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return first_line[:300]

@@ -1,0 +1,220 @@
+"""The analysis as data: which step reads what and makes which table, and the few lines that walk it.
+
+Called by the analyst for every run. Deletes and rebuilds everything after `recorded/`; never touches the evidence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from battlebrokers.errors import PipelineError
+from battlebrokers.pipeline.audience import Facts, audience
+from battlebrokers.pipeline.conform import conform
+from battlebrokers.pipeline.evidence import Defect, Evidence
+from battlebrokers.pipeline.session import tune
+from battlebrokers.pipeline.steps.actions import actions
+from battlebrokers.pipeline.steps.arrivals import arrive
+from battlebrokers.pipeline.steps.balance import balance
+from battlebrokers.pipeline.steps.by_order import ordered_arrivals, queue_arrivals, untraced_journeys
+from battlebrokers.pipeline.steps.expectations import expect
+from battlebrokers.pipeline.steps.journeys import journey, last_published
+from battlebrokers.pipeline.steps.kept import claim_kept, kept_journeys, owe_kept
+from battlebrokers.pipeline.steps.latencies import latencies
+from battlebrokers.pipeline.steps.ledger import ledger
+from battlebrokers.pipeline.steps.mixed import mixed_arrivals
+from battlebrokers.pipeline.steps.publishes import settle
+from battlebrokers.pipeline.steps.publishing import publishing
+from battlebrokers.pipeline.steps.services import services
+from battlebrokers.pipeline.steps.timeline import timeline
+from battlebrokers.pipeline.store import Store, open_store
+from battlebrokers.tables import (
+    ACKS,
+    ACTIONS,
+    BALANCE,
+    DELIVERIES,
+    DERIVED,
+    JOURNEYS,
+    LATENCIES,
+    LEDGER,
+    OPERATIONS,
+    PUBLISHES,
+    PUBLISHING,
+    RESOURCES,
+    SERVICES,
+    TIMELINE,
+    Table,
+)
+
+T = TypeVar("T")
+Progress = Callable[[str, int, int], None]
+"""Told the step's name, how many are done, and how many there are."""
+
+_MANY_ACKS = 500_000
+_SIDE_BY_SIDE = 3
+"""How many small tables are computed at the same time: a session waits more than it works on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: frames in (`reads`; those in `may_read` only if the run has them), one frame out."""
+
+    name: str
+    function: Callable[..., DataFrame]
+    reads: tuple[str, ...]
+    may_read: tuple[str, ...] = ()
+    makes: Table | None = None
+    """The table it is written to; none for a frame that only later steps need."""
+    needed: Callable[[Facts], bool] = lambda _facts: True
+
+
+STEPS = (
+    Step("publishes", settle, ("recorded_publishes",), ("acks",)),
+    Step("expectations", expect, ("publishes", "routes", "spells")),
+    Step(
+        "owed_kept", owe_kept, ("publishes", "routes", "subscriptions"), needed=lambda facts: facts.has_retained,
+    ),
+    Step(
+        "kept_arrivals", claim_kept, ("deliveries", "connections", "owed_kept", "topics"),
+        needed=lambda facts: facts.has_retained,
+    ),
+    Step(
+        "kept_journeys", kept_journeys, ("owed_kept", "kept_arrivals", "listeners", "fleets", "topics"),
+        needed=lambda facts: facts.has_retained,
+    ),
+    Step(
+        "queued", queue_arrivals, ("deliveries", "memberships", "expectations", "topics"), ("kept_arrivals",),
+        needed=lambda facts: facts.has_headerless,
+    ),
+    Step("ordered_arrivals", ordered_arrivals, ("queued",), needed=lambda facts: facts.has_headerless),
+    Step("untraced_journeys", untraced_journeys, ("queued", "listeners"), needed=lambda facts: facts.has_headerless),
+    Step(
+        "mixed_arrivals", mixed_arrivals, ("deliveries", "memberships", "expectations"),
+        needed=lambda facts: facts.has_mixed,
+    ),
+    Step("arrivals", arrive, ("deliveries", "memberships"), ("mixed_arrivals", "kept_arrivals", "ordered_arrivals")),
+    Step("last_published", last_published, ("publishes",), needed=lambda facts: not facts.finished),
+    Step(
+        "journeys", journey, ("expectations", "arrivals", "listeners", "fleets", "topics"),
+        ("last_published", "kept_journeys", "untraced_journeys"), makes=JOURNEYS,
+    ),
+    Step("latencies", latencies, ("publishes", "journeys", "fleets"), makes=LATENCIES),
+    Step("ledger", ledger, ("journeys",), makes=LEDGER),
+    Step("timeline", timeline, ("publishes", "deliveries", "journeys", "fleets"), makes=TIMELINE),
+    Step("publishing", publishing, ("publishes", "journeys", "fleets"), makes=PUBLISHING),
+    Step("actions", actions, ("operations", "fleets"), makes=ACTIONS),
+    Step("balance", balance, ("journeys", "memberships", "fleets"), makes=BALANCE),
+    Step("services", services, ("resources",), makes=SERVICES),
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an analysis did."""
+
+    seconds: float
+    steps: dict[str, float] = field(default_factory=dict)
+    """Seconds per step that wrote a table (or looked at the evidence)."""
+    defects: list[Defect] = field(default_factory=list)
+
+
+def analyze(spark: SparkSession, run: str, out: str | None = None, on_progress: Progress = lambda *_: None) -> Outcome:
+    """Compute every table of a run from its evidence; `out` is where to write if not into the run itself."""
+    began = time.monotonic()
+    source = open_store(run, spark)
+    target = source if out is None else open_store(out, spark)
+    evidence = Evidence(source, spark)
+    tune(spark, evidence.rows(PUBLISHES) + evidence.rows(DELIVERIES))
+    walk = _Walk(spark, evidence, target, on_progress)
+    try:
+        walk.all()
+    except (PySparkException, Py4JError) as error:
+        # A segment may be broken behind a sound footer: find it, leave it out, and try once more.
+        if not evidence.inspect_deeply():
+            raise PipelineError(f"the analysis failed: {_in_short(error)}", hint="What was recorded is untouched.") from error
+        walk = _Walk(spark, evidence, target, on_progress)
+        walk.all()
+    target.write("measures/defects.json", msgspec.json.encode(evidence.defects))
+    return Outcome(time.monotonic() - began, walk.seconds, evidence.defects)
+
+
+class _Walk:
+    """One pass through the graph."""
+
+    def __init__(self, spark: SparkSession, evidence: Evidence, target: Store, on_progress: Progress) -> None:
+        self.seconds: dict[str, float] = {}
+        self._spark = spark
+        self._evidence = evidence
+        self._target = target
+        self._tell = on_progress
+        self._done = 0
+        self._frames: dict[str, DataFrame] = {}
+
+    def all(self) -> None:
+        for layer in dict.fromkeys(table.layer for table in DERIVED):
+            self._target.delete(layer)
+        facts = self._timed("evidence", self._look)
+        needed = [step for step in STEPS if step.needed(facts)]
+        first = [step for step in needed if step.makes is None or step.makes is JOURNEYS]
+        try:
+            for step in first:
+                self._take(step, facts)
+            # The rest only reads what is written by now.
+            with ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE) as crew:
+                list(crew.map(lambda step: self._take(step, facts), [step for step in needed if step not in first]))
+        finally:
+            self._frames["publishes"].unpersist() if "publishes" in self._frames else None
+
+    def _look(self) -> Facts:
+        facts, small = audience(self._spark, self._evidence)
+        self._frames = {
+            **small,
+            "recorded_publishes": self._evidence.frame(PUBLISHES),
+            "deliveries": self._evidence.frame(DELIVERIES),
+            "operations": self._evidence.frame(OPERATIONS),
+            "resources": self._evidence.frame(RESOURCES),
+        }
+        if self._evidence.rows(ACKS):
+            self._frames["acks"] = self._evidence.frame(ACKS)
+        return facts
+
+    def _take(self, step: Step, facts: Facts) -> None:
+        optional = [name for name in step.may_read if name in self._frames]
+        frame = step.function(facts, **{name: self._frames[name] for name in (*step.reads, *optional)})
+        if step.makes is None:
+            if step.name == "publishes" and self._evidence.rows(ACKS) > _MANY_ACKS:
+                frame = frame.persist()
+            self._frames[step.name] = frame
+            return
+        table = step.makes
+        self._timed(table.name, lambda: self._write(frame, table))
+        place = self._target.locate(table.folder)
+        self._frames[step.name] = self._spark.read.schema(table.spark_ddl()).parquet(place)
+
+    def _write(self, frame: DataFrame, table: Table) -> None:
+        writer = conform(frame, table).write.mode("overwrite").option("compression", "zstd")
+        # A dictionary of numbers that hardly repeat is built only to be thrown away.
+        for name in ("seq", "planned_ns", "sent_ns", "acked_ns", "received_ns"):
+            writer = writer.option(f"parquet.enable.dictionary#{name}", "false")
+        writer.parquet(self._target.locate(table.folder))
+
+    def _timed(self, name: str, work: Callable[[], T]) -> T:
+        began = time.monotonic()
+        result = work()
+        self.seconds[name] = time.monotonic() - began
+        self._done += 1
+        self._tell(name, self._done, len(DERIVED) + 1)
+        return result
+
+
+def _in_short(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:500] if text else type(error).__name__

@@ -1,0 +1,152 @@
+"""The Spark session: quiet, private, quick to start, sized for the run at hand.
+
+Called by the analyst, tests and benchmarks. No Python worker is ever needed: all steps are native expressions.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from battlebrokers.pipeline.jvm import Jvm, find_java, start_jvm
+
+_GIB = 1 << 30
+_FEW_EVENTS = 1_000_000
+"""Up to here a JVM that compiles quickly beats one that compiles well."""
+
+
+_INTERPRETED_EVENTS = 200_000
+"""Up to here generating and compiling code takes longer than doing without."""
+_EVENTS_PER_PARTITION = 5_000_000
+
+
+class Session:
+    """A Spark session and the JVM under it; close it, or use it as a context."""
+
+    def __init__(self, spark: SparkSession, jvm: Jvm, scratch: Path) -> None:
+        self.spark = spark
+        self.jvm = jvm
+        self._scratch = scratch
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id."""
+        return self.jvm.process.pid
+
+    def close(self) -> None:
+        """Stop Spark, end the JVM, remove its files."""
+        try:
+            self.spark.stop()
+        finally:
+            gateway = SparkContext._gateway  # noqa: SLF001 - or the next session of this process would use a dead one
+            if gateway is not None:
+                gateway.shutdown()
+            SparkContext._gateway = None  # noqa: SLF001
+            SparkContext._jvm = None  # noqa: SLF001
+            for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+                os.environ.pop(name, None)
+            self.jvm.close()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def start_session(
+    master: str = "local[*]", expected_events: int = 0, extra: Mapping[str, str] | None = None
+) -> Session:
+    """Start Spark; `expected_events` 0 means unknown, `extra` are Spark settings that win over ours."""
+    java = find_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    scratch = Path(tempfile.mkdtemp(prefix="bb-spark-"))
+    conf = {**_settings(master, scratch), **(extra or {})}
+    try:
+        jvm = start_jvm(java, scratch, _jvm_flags(expected_events), conf)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.secret
+    try:
+        builder = SparkSession.builder
+        for name, value in conf.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+    except BaseException:
+        jvm.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return Session(spark, jvm, scratch)
+
+
+def _jvm_flags(expected_events: int) -> list[str]:
+    memory = min(psutil.virtual_memory().total // 2, 6 * _GIB)
+    flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseParallelGC"]
+    if 0 < expected_events <= _FEW_EVENTS:
+        flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return flags
+
+
+def _settings(master: str, scratch: Path) -> dict[str, str]:
+    local = master.startswith("local")
+    settings = {
+        "spark.master": master,
+        "spark.app.name": "battlebrokers",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        # Evidence may hold any number, headers from elsewhere included: arithmetic wraps, it does not stop the analysis.
+        "spark.sql.ansi.enabled": "false",
+        # Or every column expression asks the JVM where in our code it was written.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # Many small segments: read several in one task, and list them here instead of in a job of their own.
+        "spark.sql.files.openCostInBytes": str(64 << 10),
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        # The messages are sorted already where they are grouped: no hash table of all of them.
+        "spark.sql.execution.replaceHashWithSortAgg": "true",
+        "spark.sql.autoBroadcastJoinThreshold": str(32 << 20),
+        "spark.sql.execution.arrow.localRelationThreshold": str(256 << 20),
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+        "spark.hadoop.parquet.summary.metadata.level": "NONE",
+    }
+    if local:
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # Plain files, without a checksum file beside each.
+            "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        }
+    return settings
+
+
+def tune(spark: SparkSession, events: int) -> None:
+    """Settings for the next run: few events are interpreted, many are compiled for; the session stays the same."""
+    few = events <= _INTERPRETED_EVENTS
+    parallel = spark.sparkContext.defaultParallelism
+    settings = {
+        "spark.sql.codegen.wholeStage": str(not few).lower(),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if few else "FALLBACK",
+        "spark.sql.adaptive.enabled": str(not few).lower(),
+        # Tables of measures are small; adaptive execution merges what is still too fine.
+        "spark.sql.shuffle.partitions": "1" if few else str(max(parallel, min(2000, events // _EVENTS_PER_PARTITION))),
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)

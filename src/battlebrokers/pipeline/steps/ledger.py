@@ -1,0 +1,47 @@
+"""The ledger: what became of the messages between one device and one listener on one topic, and was the promise kept?"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from battlebrokers.pipeline.audience import Facts
+
+
+def ledger(facts: Facts, journeys: DataFrame) -> DataFrame:
+    """The rows of the table `ledger`."""
+    outcome = F.col("outcome")
+    expected, delivered = outcome != "unexpected", outcome == "delivered"
+    rows = journeys.groupBy(
+        "phase",
+        F.coalesce("fleet", F.lit("")).alias("fleet"),
+        "device",
+        "client_fleet",
+        "share",
+        F.when(F.col("share").isNotNull(), F.lit(-1)).otherwise(F.col("client")).alias("client"),
+        "topic",
+        "qos",
+    ).agg(
+        _how_many(expected).alias("expected"),
+        _how_many(delivered).alias("delivered"),
+        _how_many(outcome == "lost").alias("lost"),
+        _how_many(outcome == "indeterminate").alias("indeterminate"),
+        _how_many(F.col("recovered")).alias("recovered"),
+        F.sum(F.when(expected, F.col("duplicates")).otherwise(F.lit(0))).alias("duplicates"),
+        F.sum(F.when(expected, F.col("duplicates_flagged")).otherwise(F.lit(0))).alias("duplicates_flagged"),
+        # Every arrival nobody asked for counts, copies too.
+        F.sum(F.when(expected, F.lit(0)).otherwise(1 + F.col("duplicates"))).alias("unexpected"),
+        _how_many(delivered & F.col("late")).alias("late"),
+        _how_many(F.col("reordered")).alias("reordered"),
+        _how_many(delivered & F.col("retained")).alias("retained"),
+        F.sum(F.when(delivered, F.col("payload_bytes")).otherwise(F.lit(0))).alias("payload_bytes"),
+    )
+    no_loss, no_copies = F.col("lost") == 0, F.col("duplicates") == 0
+    kept = (
+        F.when(F.col("qos") == 0, F.lit(True)).when(F.col("qos") == 1, no_loss).otherwise(no_loss & no_copies)
+    )
+    return rows.withColumn("promise_kept", kept)
+
+
+def _how_many(condition: Column) -> Column:
+    return F.count(F.when(condition, F.lit(1)))
