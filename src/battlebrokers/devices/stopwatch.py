@@ -22,7 +22,7 @@ from battlebrokers.devices.header import (
     ours_at,
     ours_every,
 )
-from battlebrokers.protocols.base import Arrivals, Completion, Link
+from battlebrokers.protocols.base import Arrivals, Completion, EqualArrivals, Link
 from battlebrokers.record.recorder import Recorder
 
 Numbers = npt.NDArray[Any]
@@ -43,12 +43,6 @@ class Owner(Protocol):
 
     def heard(self, count: int) -> None:
         """Messages arrived for it."""
-
-
-def alike(values: Numbers) -> bool:
-    """Whether all are equal; comparing bytes takes a fraction of the time of a numpy call."""
-    raw = values.tobytes()
-    return raw == raw[: values.itemsize] * len(values)
 
 
 class Stopwatch:
@@ -101,25 +95,23 @@ class Stopwatch:
         self.last_arrival_ns = at_ns
         owner.heard(1)
 
-    def arrived_many(self, link: Link, at_ns: int, arrivals: Arrivals) -> None:
+    def arrived_many(self, link: Link, at_ns: int, arrivals: Arrivals | EqualArrivals) -> None:
         """Record many arrivals of one chunk."""
-        data, starts, sizes, wires = arrivals.data, arrivals.payload_starts, arrivals.payload_sizes, arrivals.wire_sizes
-        count = len(starts)
-        start, size, wire = int(starts[0]), int(sizes[0]), int(wires[0])
-        # Frames as long as each other, one right behind the other, payloads at their ends: headers at equal distances.
-        if int(starts[-1]) - start == (count - 1) * wire and alike(sizes) and alike(wires) and alike(arrivals.flags):
-            if size >= HEADER_BYTES and ours_every(data, start, wire, count):
-                headers = headers_every(data, start, wire, count)
-                self._heard_many(link, at_ns, headers, size, wire, int(arrivals.flags[0]))
+        data = arrivals.data
+        if isinstance(arrivals, EqualArrivals):
+            start, step, size, count = arrivals.payload_start, arrivals.wire_size, arrivals.payload_size, arrivals.count
+            if size >= HEADER_BYTES and ours_every(data, start, step, count):
+                self._heard_many(link, at_ns, headers_every(data, start, step, count), size, step, arrivals.flag)
                 return
-        elif int(sizes.min()) >= HEADER_BYTES:
-            headers = headers_at(data, starts)
+        elif int(arrivals.payload_sizes.min()) >= HEADER_BYTES:
+            headers = headers_at(data, arrivals.payload_starts)
             if ours_at(headers):
-                self._heard_many(link, at_ns, headers, sizes, wires, arrivals.flags)
+                self._heard_many(link, at_ns, headers, arrivals.payload_sizes, arrivals.wire_sizes, arrivals.flags)
                 return
         for flags, topic_start, topic_size, start, size, wire in zip(
             arrivals.flags.tolist(), arrivals.topic_starts.tolist(), arrivals.topic_sizes.tolist(),
-            starts.tolist(), sizes.tolist(), wires.tolist(), strict=True,
+            arrivals.payload_starts.tolist(), arrivals.payload_sizes.tolist(), arrivals.wire_sizes.tolist(),
+            strict=True,
         ):  # fmt: skip
             topic = data[topic_start : topic_start + topic_size]
             self.arrived(link, at_ns, flags, topic, data[start : start + size], wire)

@@ -170,6 +170,54 @@ class Arrivals:
     wire_sizes: npt.NDArray[np.int64]
 
 
+@dataclass(slots=True)
+class EqualArrivals:
+    """Several messages alike in flags and sizes, one right behind the other: a few numbers instead of arrays.
+
+    The i-th payload starts at `payload_start + i * wire_size`. The arrays of `Arrivals` are made when asked for.
+    """
+
+    data: bytes
+    count: int
+    flag: int
+    """The flags of each."""
+    topic_start: int
+    topic_size: int
+    payload_start: int
+    payload_size: int
+    wire_size: int
+
+    @property
+    def flags(self) -> npt.NDArray[np.uint8]:
+        """As in `Arrivals`."""
+        return np.full(self.count, self.flag, np.uint8)
+
+    @property
+    def topic_starts(self) -> npt.NDArray[np.int64]:
+        """As in `Arrivals`."""
+        return self.topic_start + self.wire_size * np.arange(self.count)
+
+    @property
+    def topic_sizes(self) -> npt.NDArray[np.int64]:
+        """As in `Arrivals`."""
+        return np.full(self.count, self.topic_size)
+
+    @property
+    def payload_starts(self) -> npt.NDArray[np.int64]:
+        """As in `Arrivals`."""
+        return self.payload_start + self.wire_size * np.arange(self.count)
+
+    @property
+    def payload_sizes(self) -> npt.NDArray[np.int64]:
+        """As in `Arrivals`."""
+        return np.full(self.count, self.payload_size)
+
+    @property
+    def wire_sizes(self) -> npt.NDArray[np.int64]:
+        """As in `Arrivals`."""
+        return np.full(self.count, self.wire_size)
+
+
 class Listener(Protocol):
     """Who is told; implemented once, by the stopwatch. Calls come from the event loop and must not block."""
 
@@ -185,7 +233,7 @@ class Listener(Protocol):
     def arrived(self, link: Link, at_ns: int, flags: int, topic: bytes, payload: bytes, wire_size: int) -> None:
         """One message came in (the path for few messages in a chunk)."""
 
-    def arrived_many(self, link: Link, at_ns: int, arrivals: Arrivals) -> None:
+    def arrived_many(self, link: Link, at_ns: int, arrivals: Arrivals | EqualArrivals) -> None:
         """Many messages came in at once (the path for bulk)."""
 
     def writable(self, link: Link) -> None:

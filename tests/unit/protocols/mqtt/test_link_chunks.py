@@ -187,3 +187,25 @@ def test_bulk_and_single_paths_are_both_taken():
         bench.receive(b"".join(frames) + b"".join(odd), odd[0] + odd[1])
         assert bench.ear.bulks == [200, 50]
         assert len(bench.ear.messages) == 252
+
+
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+def test_messages_that_begin_alike_are_told_like_any_other(version: str):
+    level = 5 if version == "5" else 4
+    frames = [encode(Publish(f"t/{at // 9}", bytes([at]) * 20), level) for at in range(18)]
+    frames += [encode(Publish("t/1", b"x" * size), level) for size in (20, 21, 20, 0, 300, 20)]
+    one = frames[0]
+    chunks = [
+        one,
+        b"".join(frames[1:4]),
+        b"".join(frames[4:6]) + frames[6][:7],
+        frames[6][7:],
+        frames[7],
+        frames[8][:1],
+    ]
+    chunks += [frames[8][1:] + frames[9], *frames[10:12], b"".join(frames[12:15]), *frames[15:]]
+    seen = told(version, False, chunks)
+    assert seen["messages"] == told(version, False, [b"".join(frames)])["messages"]
+    assert [message.payload[:1] for message in seen["messages"][:18]] == [bytes([at]) for at in range(18)]
+    assert [message.topic for message in seen["messages"][:18]] == [b"t/0"] * 9 + [b"t/1"] * 9
+    assert [message.wire_size for message in seen["messages"]] == [len(frame) for frame in frames]
