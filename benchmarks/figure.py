@@ -111,10 +111,11 @@ def markdown(figures: Iterable[Figure]) -> str:
 
 
 def write(path: Path, figures: Sequence[Figure]) -> None:
-    """All figures as a JSON list, in one step."""
+    """All figures as a JSON list, and beside it as the table the docs show."""
     beside = path.with_name(f".{path.name}.tmp")
     beside.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
     beside.replace(path)
+    path.with_suffix(".md").write_text(markdown(figures), encoding="utf-8")
 
 
 def read(path: Path) -> list[Figure]:

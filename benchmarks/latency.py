@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.bench import Bench, Broker
-from benchmarks.figure import AT_MOST, Figure, compared
+from benchmarks.figure import AT_MOST, Figure, judged
 from benchmarks.ours import Evidence, Load, plain_load, run_ours
 from benchmarks.probe import Probe, running_probe
+
+_LIMIT_MS = 1.0
 
 
 def added_latency(bench: Bench, broker: Broker) -> Figure:
@@ -17,19 +19,20 @@ def added_latency(bench: Bench, broker: Broker) -> Figure:
     load = plain_load(bench)
     capacity = run_ours(load, broker, bench.folder, lambda told: told.delivered_per_s)
     half = replace(load, per_s=float(round(capacity / 2)))
-    ours, probe = [], []
+    added = []
     for number in range(bench.rounds):
         ours_ms, probe_ms = _side_by_side(bench, broker, half)
-        ours.append(ours_ms)
-        probe.append(probe_ms)
+        added.append((max(0.0, ours_ms - probe_ms), ours_ms, probe_ms))
         bench.say(
             f"latency at {half.per_s:,.0f}/s, round {number + 1} of {bench.rounds}: "
             f"ours p99 {ours_ms:.3f} ms, probe {probe_ms:.3f} ms"
         )
-    return compared(
-        "engine.added_latency", ours, probe, target=1.5, unit="ms", bound=AT_MOST,
-        note=f"p99 response time at {half.per_s:,.0f} msg/s, half of the broker's capacity ÷ p99 of an independent "
-        "probe through the same broker at the same time, arrivals stamped by the kernel",
+    added_ms, ours_ms, probe_ms = sorted(added)[len(added) // 2]
+    return judged(
+        "engine.added_latency", added_ms, _LIMIT_MS, target=1.0, unit="ms", bound=AT_MOST,
+        note=f"at {half.per_s:,.0f} msg/s, half of the broker's capacity: our p99 of {ours_ms:.2f} ms less the "
+        f"{probe_ms:.2f} ms of an independent probe, stamped by the kernel, through the same broker at the same time "
+        "÷ the most we allow ourselves",
     )  # fmt: skip
 
 
