@@ -31,6 +31,7 @@ from battlebrokers.cli.options import (
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import ExitCode, UsageError
 from battlebrokers.pipeline.client import Analyst
+from battlebrokers.pipeline.jvm import find_java
 from battlebrokers.report.battle import print_battle
 from battlebrokers.report.export import ranking_json
 from battlebrokers.report.html import write_report
@@ -81,6 +82,7 @@ def battle(
     battle_id = secrets.token_hex(4)
     fought: list[tuple[RunFolder, Summary]] = []
     interrupted = False
+    find_java()
     with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master) as analyst:
         for block in range(blocks):
             for order, broker in enumerate(lots.sample(brokers, len(brokers))):
@@ -89,7 +91,7 @@ def battle(
                     loaded, broker, plan_seed, runs, profile, processes, parse_tags(tags),
                     BattleFacts(battle_id, block, order),
                 )  # fmt: skip
-                folder = conduct(request, progress)
+                folder = conduct(request, progress, analyst)
                 summary = conclude(folder, analyst, progress, html=True).summary
                 analyst.rest()
                 fought.append((folder, summary))

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+import threading
 
 from battlebrokers.cli.progress import RunProgress
+from battlebrokers.errors import BattleError
+from battlebrokers.pipeline.client import Analyst
 from battlebrokers.run.orchestrator import Orchestrator, RunRequest
 from battlebrokers.tables.run_folder import RunFolder
 
 
-def conduct(request: RunRequest, progress: RunProgress) -> RunFolder:
-    """One run; the first Ctrl-C ends it early and keeps the evidence, the second stops at once."""
+def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> RunFolder:
+    """One run; the first Ctrl-C ends it early and keeps the evidence, the second stops at once.
+
+    The load starts once the analyst has woken up: by then broker and devices are mostly there as well.
+    """
+    awake = threading.Event()
+    threading.Thread(target=_wait_for, args=(analyst, awake), daemon=True).start()
 
     async def under_signals() -> RunFolder:
-        orchestrator = Orchestrator(request, progress.glimpse)
+        orchestrator = Orchestrator(request, progress.glimpse, awake.is_set)
         loop = asyncio.get_running_loop()
         task = loop.create_task(orchestrator.run())
         pressed = 0
@@ -39,3 +48,10 @@ def conduct(request: RunRequest, progress: RunProgress) -> RunFolder:
                 loop.remove_signal_handler(number)
 
     return asyncio.run(under_signals())
+
+
+def _wait_for(analyst: Analyst, awake: threading.Event) -> None:
+    # Whatever is wrong with it is told when it is given the run; the evidence is recorded all the same.
+    with contextlib.suppress(BattleError):
+        analyst.wait_until_ready()
+    awake.set()

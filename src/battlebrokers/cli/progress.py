@@ -81,7 +81,8 @@ class RunProgress:
         if seen.phase == "start":
             words = "starting the broker"
         elif seen.phase == "connect":
-            words = f"connecting [{progress.connected}/{seen.nodes}]"
+            everyone = progress.connected >= seen.nodes
+            words = "waiting for Spark to wake up" if everyone else f"connecting [{progress.connected}/{seen.nodes}]"
         else:
             words = f"{seen.phase.replace('_', '-')}: {self._rates[0]:,.0f}/s sent, {self._rates[1]:,.0f}/s delivered"
             if progress.live_p50_ms:

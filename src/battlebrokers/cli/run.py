@@ -25,6 +25,7 @@ from battlebrokers.cli.options import (
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import ExitCode
 from battlebrokers.pipeline.client import Analyst
+from battlebrokers.pipeline.jvm import find_java
 from battlebrokers.run.orchestrator import RunRequest
 from battlebrokers.scenario.reader import load_scenario
 
@@ -62,12 +63,13 @@ def run(
         tags=parse_tags(tags),
     )
     codes = []
-    # Spark wakes up at idle priority while the run is going, so that the verdict follows the last message closely.
+    find_java()
+    # Spark wakes up at idle priority while broker and devices get ready, so that the verdict follows the last message.
     with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master) as analyst:
         for repetition in range(1, loaded.scenario.repetitions + 1):
             times = f", {repetition} of {loaded.scenario.repetitions}" if loaded.scenario.repetitions > 1 else ""
             progress.begin(f"{loaded.scenario.name} on {broker}{times}")
-            folder = conduct(request, progress)
+            folder = conduct(request, progress, analyst)
             conclusion = conclude(folder, analyst, progress, html=html)
             analyst.rest()
             progress.pause()

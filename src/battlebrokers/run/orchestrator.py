@@ -59,6 +59,7 @@ from battlebrokers.tables.run_folder import RunFolder, new_run_folder
 _LEAD_NS = 300_000_000
 """From the order to go until the load starts: enough for the order to reach every worker."""
 _PROBES = 16
+_QUIET_WITHIN_NS = 45 * SECOND_NS
 _WATCH_S = 0.2
 _HELLO_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
@@ -94,11 +95,21 @@ class Glimpse:
 
 
 class Orchestrator:
-    """Runs one request; `interrupt` may be called at any time from the same loop."""
+    """Runs one request; `interrupt` may be called at any time from the same loop.
 
-    def __init__(self, request: RunRequest, watch: Callable[[Glimpse], None] = lambda _: None) -> None:
+    `watch` sees how it goes. `quiet` is asked before the load starts: as long as it says no, somebody on this machine
+    (the waking analyst) would disturb the measurement, and the load waits for it, within reason.
+    """
+
+    def __init__(
+        self,
+        request: RunRequest,
+        watch: Callable[[Glimpse], None] = lambda _: None,
+        quiet: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._request = request
         self._watch = watch
+        self._quiet = quiet
         self._anchor = Anchor.take()
         self._plan: Plan = build_plan(request.loaded.scenario, request.seed)
         self._timetable = Timetable(self._plan.phases)
@@ -200,6 +211,7 @@ class Orchestrator:
         prepared = await self._prepared
         if prepared.errors and self._state == "running":
             self._end_early("broker-failed", f"{self._manifest.contender.name}: {'; '.join(prepared.errors)}")
+        await self._wait_for_quiet()
         probes = await self._probe_clock(channel, hello)
         load_start_ns = self._anchor.now_ns() + _LEAD_NS
         self._timetable.loading(load_start_ns)
@@ -212,6 +224,11 @@ class Orchestrator:
         write_rows(place, CLOCKS, "orchestrator", probes)
         self._timetable.ended(finished.drain_end_ns)
         self._remember_counters(finished)
+
+    async def _wait_for_quiet(self) -> None:
+        until_ns = self._anchor.now_ns() + _QUIET_WITHIN_NS
+        while not self._quiet() and not self._told_to_stop and self._anchor.now_ns() < until_ns:  # noqa: ASYNC110
+            await asyncio.sleep(_WATCH_S)
 
     def _end_early(self, state: State, detail: str) -> None:
         if self._state != "running":
