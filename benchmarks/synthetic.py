@@ -138,7 +138,13 @@ def _write_publishes(
 
 
 def _write_deliveries(
-    root: RunFolder, shape: Shape, random: np.random.Generator, device: Longs, seq: Longs, planned_ns: Longs, sent_ns: Longs
+    root: RunFolder,
+    shape: Shape,
+    random: np.random.Generator,
+    device: Longs,
+    seq: Longs,
+    planned_ns: Longs,
+    sent_ns: Longs,
 ) -> Truth:
     message = np.repeat(np.arange(shape.messages, dtype=np.int64), shape.fan_out)
     listener = np.tile(np.arange(shape.fan_out, dtype=np.int64), shape.messages)
@@ -197,10 +203,12 @@ def _write_people(root: RunFolder, shape: Shape, start_ns: int) -> None:
             "worker": _constant("worker-1", rows),
         },
     )
-    actions = [(role, n, "connect", None) for role, n in roles]
+    actions: list[tuple[str, int, str, str | None]] = [(role, n, "connect", None) for role, n in roles]
     actions += [("client", n, "subscribe", f"bench/{n % shape.shards}/#") for n in range(shape.clients)]
     count = len(actions)
-    began = np.array([start_ns + n * 10_000 + (20_000 if kind == "subscribe" else 0) for n, (_, _, kind, _) in enumerate(actions)])
+    began = np.array(
+        [start_ns + n * 10_000 + (20_000 if kind == "subscribe" else 0) for n, (_, _, kind, _) in enumerate(actions)]
+    )
     is_subscribe = [kind == "subscribe" for _, _, kind, _ in actions]
     _write(
         root,

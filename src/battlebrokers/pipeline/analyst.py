@@ -1,149 +1,191 @@
-"""The analyst: a process that keeps one Spark session warm and analyses runs one after another.
+"""The analyst: a process of its own that holds a Spark session and analyses one run after the other.
 
-Started by `client` as `python -m battlebrokers.pipeline.analyst`. Orders come as JSON lines on standard input, events
-leave as JSON lines on standard output. Until it is given a run it takes only CPU time nobody else wants.
+Started by `client.Analyst`; speaks JSON lines on its standard input and output. While a measurement is going on it
+runs with idle priority, and so does its JVM. It ends when its standard input closes, and takes the JVM with it.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.abc
 import json
 import os
 import queue
 import sys
-import tempfile
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import IO, Any
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, Any
 
-from battlebrokers.errors import BattleError, ExitCode
-from battlebrokers.pipeline.graph import analyze
-from battlebrokers.pipeline.session import Session, start_session
-from battlebrokers.pipeline.warm_up import write_tiny_run
+from battlebrokers.errors import BattleError, PipelineError
+
+if TYPE_CHECKING:
+    from battlebrokers.pipeline.session import Session
+
+_REHEARSALS = 2
 
 
-class _Enough(Exception):  # noqa: N818 - no error: a real run is waiting
-    """The warm-up is cut short."""
+class _WithoutPandas(importlib.abc.MetaPathFinder):
+    """Hides pandas: PySpark and pyarrow import it when they see it, nothing here uses it, and it takes a second."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Refuse pandas, know nothing else."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
+        return None
 
 
-class Analyst:
-    """Reads orders in a thread, so that a run is heard of while the session still warms up."""
+class _Priority:
+    """Idle while others measure, normal while someone waits for us; where the system forbids a change, so be it."""
 
-    def __init__(self, orders: IO[str], answers: IO[str], *, idle: bool) -> None:
-        self._answers = answers
-        self._idle = idle
-        self._session: Session | None = None
-        self._orders: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self._wanted = threading.Event()
-        threading.Thread(target=self._listen, args=(orders,), daemon=True).start()
+    def __init__(self) -> None:
+        self.jvm_pid: int | None = None
 
-    def serve(self, master: str, expected_events: int) -> None:
-        """Start the session, warm it, then work until told to end or left alone."""
-        if self._idle:
-            self._set_policy(idle=True)
-        try:
-            self._session = start_session(master, expected_events)
-        except BattleError as error:
-            self._refuse_all(error)
+    def idle(self) -> None:
+        """Use only CPU time nobody else wants."""
+        self._apply(getattr(os, "SCHED_IDLE", None))
+
+    def normal(self) -> None:
+        """Work like everybody else."""
+        self._apply(getattr(os, "SCHED_OTHER", None))
+
+    def _apply(self, policy: int | None) -> None:
+        if policy is None:
             return
-        with self._session as session:
-            if self._wanted.is_set():
-                self._set_policy(idle=False)
-            if self._idle:
-                self._warm_up(session)
-            self._say(event="ready")
-            while (order := self._orders.get()) is not None:
-                if order["do"] == "analyze":
-                    self._analyze(session, order)
-                elif order["do"] == "rest" and self._idle:
-                    self._wanted.clear()
-                    self._set_policy(idle=True)
+        for pid in filter(None, (os.getpid(), self.jvm_pid)):
+            with contextlib.suppress(OSError):
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    with contextlib.suppress(OSError):
+                        os.sched_setscheduler(int(task.name), policy, os.sched_param(0))
 
-    def _listen(self, orders: IO[str]) -> None:
-        for line in orders:
-            with contextlib.suppress(json.JSONDecodeError):
+
+class _Desk:
+    """Where orders come in and news goes out."""
+
+    def __init__(self, news: IO[str], priority: _Priority) -> None:
+        self.orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.busy = False
+        self._news = news
+        self._priority = priority
+        threading.Thread(target=self._listen, name="orders", daemon=True).start()
+
+    def tell(self, event: str, **details: Any) -> None:
+        """One line of news; nobody listening any more is not an error."""
+        with contextlib.suppress(OSError, ValueError):
+            self._news.write(json.dumps({"event": event, **details}) + "\n")
+            self._news.flush()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            with contextlib.suppress(ValueError):
                 order = json.loads(line)
                 if order.get("do") == "analyze":
-                    self._wanted.set()
-                    self._set_policy(idle=False)
-                self._orders.put(order)
-        self._wanted.set()
-        self._orders.put(None)
-
-    def _warm_up(self, session: Session) -> None:
-        """Analyse a made-up run: the same code is generated, compiled and loaded that the first real one needs."""
-
-        def until_wanted(_step: str, _done: int, _of: int) -> None:
-            if self._wanted.is_set():
-                raise _Enough
-
-        with tempfile.TemporaryDirectory(prefix="bb-warm-up-") as folder, contextlib.suppress(_Enough):
-            try:
-                until_wanted("", 0, 0)
-                write_tiny_run(Path(folder))
-                analyze(session.spark, folder, on_progress=until_wanted)
-            except BattleError:
-                traceback.print_exc()
-
-    def _analyze(self, session: Session, order: dict[str, Any]) -> None:
-        def tell(step: str, done: int, of: int) -> None:
-            self._say(event="progress", step=step, done=done, of=of)
-
-        try:
-            outcome = analyze(session.spark, order["run"], order.get("out"), tell)
-        except BattleError as error:
-            self._fail(error)
-        except Exception as error:  # noqa: BLE001 - the client must hear of it, whatever it is
-            traceback.print_exc()
-            self._say(event="failed", message=f"{type(error).__name__}: {error}", hint="", exit_code=int(ExitCode.BUG))
-        else:
-            self._say(event="done", seconds=outcome.seconds, steps=outcome.steps, defects=len(outcome.defects))
-
-    def _refuse_all(self, error: BattleError) -> None:
-        while (order := self._orders.get()) is not None:
-            if order["do"] == "analyze":
-                self._fail(error)
-
-    def _fail(self, error: BattleError) -> None:
-        self._say(event="failed", message=error.message, hint=error.hint, exit_code=int(error.exit_code))
-
-    def _say(self, **event: Any) -> None:
-        with contextlib.suppress(OSError):
-            self._answers.write(json.dumps(event) + "\n")
-            self._answers.flush()
-
-    def _set_policy(self, *, idle: bool) -> None:
-        pids = [os.getpid(), *([self._session.pid] if self._session is not None else [])]
-        set_policy(pids, idle=idle)
+                    # Someone waits: stop being polite at once, also in the middle of starting up.
+                    self._priority.normal()
+                self.orders.put(order)
+        if self.busy:
+            # Whoever asked is gone; the JVM ends with its standard input.
+            os._exit(1)
+        self.orders.put(None)
 
 
-def set_policy(pids: Iterable[int], *, idle: bool) -> None:
-    """Let all threads of these processes run only on idle CPUs, or like everyone else, as far as that is allowed."""
-    if not hasattr(os, "SCHED_IDLE"):
-        return
-    policy = os.SCHED_IDLE if idle else os.SCHED_OTHER
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                with contextlib.suppress(OSError, ValueError):
-                    os.sched_setscheduler(int(task.name), policy, os.sched_param(0))
-
-
-def main(arguments: list[str]) -> None:
-    """Entry point of the analyst's process."""
+def main(arguments: list[str]) -> int:
+    """Serve until told to exit or until nobody is left to serve."""
     parser = argparse.ArgumentParser(prog="battlebrokers.pipeline.analyst")
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--expected-events", type=int, default=0)
     parser.add_argument("--idle", action="store_true")
-    options = parser.parse_args(arguments)
-    # What Spark or Java print must not mix with our answers.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    Analyst(sys.stdin, answers, idle=options.idle).serve(options.master, options.expected_events)
+    told = parser.parse_args(arguments)
+    # Standard output belongs to the protocol; whatever libraries print goes to the log.
+    news = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    priority = _Priority()
+    if told.idle:
+        priority.idle()
+    desk = _Desk(news, priority)
+    sys.meta_path.insert(0, _WithoutPandas())
+    try:
+        from battlebrokers.pipeline.session import start_session
+
+        session = start_session(told.master, told.expected_events)
+    except BattleError as error:
+        desk.tell(**_failure(error))
+        return int(error.exit_code)
+    except Exception as error:  # noqa: BLE001 - told to the one who waits
+        traceback.print_exc()
+        desk.tell(**_failure(PipelineError(f"Spark did not start: {error}")))
+        return 1
+    priority.jvm_pid = session.pid
+    with session:
+        _rehearse(session, desk)
+        desk.tell("ready")
+        _serve(session, desk, priority)
+        if session.jvm.archive_draft is not None:
+            # Once per machine; nobody should feel it, and whoever waits for our end is told by the log.
+            print("writing the class archive", file=sys.stderr, flush=True)
+            priority.idle()
+    return 0
+
+
+def _rehearse(session: Session, desk: _Desk) -> None:
+    from battlebrokers.pipeline.warm_up import rehearse
+
+    for _ in range(_REHEARSALS):
+        if not desk.orders.empty():
+            return
+        try:
+            rehearse(session.spark)
+        except Exception:  # noqa: BLE001 - a rehearsal that fails is a slower first run, no more
+            traceback.print_exc()
+            return
+
+
+def _serve(session: Session, desk: _Desk, priority: _Priority) -> None:
+    while (order := desk.orders.get()) is not None:
+        match order.get("do"):
+            case "analyze":
+                priority.normal()
+                desk.busy = True
+                news = _analyze(session, desk, order)
+                # In this order: who hears the news may leave at once.
+                desk.busy = False
+                desk.tell(**news)
+            case "quiet":
+                priority.idle()
+            case "exit":
+                return
+
+
+def _analyze(session: Session, desk: _Desk, order: dict[str, Any]) -> dict[str, Any]:
+    """Analyse one run; the news to tell of it."""
+    from battlebrokers.pipeline.graph import analyze
+
+    def progress(step: str, done: int, of: int) -> None:
+        desk.tell("progress", step=step, done=done, of=of)
+
+    try:
+        outcome = analyze(session.spark, str(order["run"]), order.get("out"), progress)
+    except BattleError as error:
+        traceback.print_exc()
+        return _failure(error)
+    except Exception as error:  # noqa: BLE001 - told to the one who waits
+        traceback.print_exc()
+        return _failure(PipelineError(f"the analysis failed: {error}"))
+    return {"event": "done", "seconds": outcome.seconds, "steps": outcome.steps, "defects": len(outcome.defects)}
+
+
+def _failure(error: BattleError) -> dict[str, Any]:
+    return {"event": "failed", "kind": type(error).__name__, "message": error.message, "hint": error.hint}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -183,7 +183,13 @@ class _Diary:
         self._persistent = operation.persistent
         self.subscriptions.append(
             Subscribed(
-                self.client, topic_filter, share, granted_qos, operation.started_ns, now_ns, max(1, len(self.connections))
+                self.client,
+                topic_filter,
+                share,
+                granted_qos,
+                operation.started_ns,
+                now_ns,
+                max(1, len(self.connections)),
             )
         )
         before = self._open.get((topic_filter, share))

@@ -23,7 +23,8 @@ from battlebrokers.tables import DELIVERIES, NODES, OPERATIONS, PUBLISHES
 
 _ROWS_PER_PARTITION = 1_500_000
 _OPERATION_COLUMNS = (
-    "node", "kind", "started_ns", "ended_ns", "outcome", "filter", "share", "granted_qos", "session_present", "persistent",
+    "node", "kind", "started_ns", "ended_ns", "outcome", "filter", "share", "granted_qos", "session_present",
+    "persistent",
 )  # fmt: skip
 
 
@@ -32,7 +33,8 @@ class Facts:
     """What the steps must know before they build their plan."""
 
     timeframe: Timeframe
-    finished: bool
+    was_cut_short: bool
+    """The run did not come to its planned end."""
     partitions: int
     """Into how many parts the messages are split when they are brought together."""
     has_headerless: bool
@@ -59,7 +61,9 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
     present = attendance(_operations(evidence))
     groups = sorted({spell.share for spell in present.spells if spell.share is not None})
     fleets = _fleets(evidence)
-    first_group = 1 + max([client for role, client in fleets if role == "client"] + [s.client for s in present.spells] + [-1])
+    first_group = 1 + max(
+        [client for role, client in fleets if role == "client"] + [s.client for s in present.spells] + [-1]
+    )
     listener_of_group = {share: first_group + place for place, share in enumerate(groups)}
     memberships = _memberships(present, listener_of_group)
     spells = [spell for spell in present.spells if spell.share is None] + group_spells(present.spells)
@@ -75,7 +79,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
     rows = evidence.rows(PUBLISHES) + 2 * evidence.rows(DELIVERIES)
     facts = Facts(
         timeframe=evidence.timeframe,
-        finished=evidence.finished,
+        was_cut_short=not evidence.finished,
         partitions=max(1, min(4000, rows // _ROWS_PER_PARTITION)),
         has_headerless=topics.has_headerless,
         has_retained=topics.has_retained,
@@ -113,7 +117,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
             ),
         ),
         "fleets": small_frame(
-            spark, "role string, node int, fleet string", ((role, node, fleet) for (role, node), fleet in fleets.items())
+            spark, "role string, node int, fleet string", ((*node, fleet) for node, fleet in fleets.items())
         ),
         "subscriptions": small_frame(
             spark,
@@ -134,7 +138,9 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
 
 def _topics(evidence: Evidence) -> _Topics:
     """The distinct topics published to, and whether any message needs a special way, all in one pass."""
-    published = evidence.frame(PUBLISHES).select("topic", F.lit(False).alias("headerless"), F.col("retain").alias("kept"))
+    published = evidence.frame(PUBLISHES).select(
+        "topic", F.lit(False).alias("headerless"), F.col("retain").alias("kept")
+    )
     arrived = evidence.frame(DELIVERIES).select(
         F.lit(None).cast("string").alias("topic"), (F.col("device") < 0).alias("headerless"), F.lit(False).alias("kept")
     )

@@ -1,85 +1,118 @@
-"""The near side of the analyst: start it early, hand it runs, close it. Imports no Spark.
+"""The door to the analysis for everybody else: starts the analyst process and talks to it. Imports no Spark.
 
-Called by the command line and by tests. The far side is a process of its own that ends when this one does.
+Called by the commands, tests and benchmarks. One analyst serves many runs, one after the other.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import queue
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
-from battlebrokers.errors import BattleError, EnvironmentNotReady, ExitCode, PipelineError, RunFolderError
-from battlebrokers.pipeline.jvm import find_java
+from battlebrokers import errors
+from battlebrokers.errors import BattleError, PipelineError
 
-OnProgress = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
+"""Told the step's name, how many are done, and how many there are."""
 
-_ERRORS: dict[int, type[BattleError]] = {
-    ExitCode.INVALID_INPUT: RunFolderError,
-    ExitCode.ENVIRONMENT: EnvironmentNotReady,
-}
-_GOODBYE_S = 180.0
-_LAST_WORDS = 2000
+_FAREWELL_S = 10.0
+_LOG_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What an analysis took."""
+
+    seconds: float
+    steps: dict[str, float] = field(default_factory=dict)
+    """Seconds per table."""
+    defects: int = 0
+    """Recorded files that could not be read; `measures/defects.json` names them."""
 
 
 class Analyst:
-    """One Spark session in a process of its own, for as many runs as wanted; use as a context."""
+    """A running analyst process; `start` one, use it as a context or `close` it."""
 
-    def __init__(self, process: subprocess.Popen[str], log: IO[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[str], scratch: Path) -> None:
         self._process = process
-        self._log = log
+        self._scratch = scratch
+        self._news: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._ready = False
+        threading.Thread(target=self._listen, args=(process.stdout,), name="analyst", daemon=True).start()
 
     @classmethod
-    def start(cls, master: str = "local[*]", *, expected_events: int = 0, idle: bool = True) -> Self:
-        """Start it and return at once; with `idle` it uses only CPU time nobody else wants until it is given a run."""
-        find_java()
-        log = tempfile.TemporaryFile(prefix="bb-analyst-")  # noqa: SIM115 - closed with the process
+    def start(cls, master: str = "local[*]", expected_events: int = 0, idle: bool = True) -> Analyst:
+        """Start one and return at once; it makes itself ready meanwhile, with idle priority unless told otherwise."""
+        scratch = Path(tempfile.mkdtemp(prefix="bb-analyst-"))
         command = [sys.executable, "-m", "battlebrokers.pipeline.analyst", "--master", master]
         command += ["--expected-events", str(expected_events), *(["--idle"] if idle else [])]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
-        )
-        return cls(process, log)
+        with (scratch / "analyst.log").open("wb") as log:
+            # A session of its own: Ctrl-C in the terminal is for us, we tell the analyst.
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, encoding="utf-8",
+                start_new_session=True,
+            )  # fmt: skip
+        return cls(process, scratch)
 
-    def analyze(self, run: str, on_progress: OnProgress = lambda *_: None, out: str | None = None) -> dict[str, Any]:
-        """Compute every table of a run (into `out` if given); returns seconds in all and per step."""
-        self._tell({"do": "analyze", "run": run, "out": out})
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            event = json.loads(line)
-            kind = event["event"]
-            if kind == "progress":
-                on_progress(event["step"], event["done"], event["of"])
-            elif kind == "done":
-                return dict(event)
-            elif kind == "failed":
-                raise _ERRORS.get(event["exit_code"], PipelineError)(event["message"], hint=event["hint"])
-        raise PipelineError(f"the analyst ended before its work was done:\n{self._last_words()}", hint=_RESCUE)
+    @property
+    def log(self) -> Path:
+        """Where the analyst and Spark complain; gone after `close`."""
+        return self._scratch / "analyst.log"
+
+    @property
+    def pid(self) -> int:
+        """The analyst's process id."""
+        return self._process.pid
+
+    def wait_until_ready(self, timeout_s: float | None = None) -> None:
+        """Wait until Spark is started and warm; not needed before `analyze`."""
+        while not self._ready:
+            self._next(timeout_s)
+
+    def analyze(self, run: str | Path, on_progress: Progress = lambda *_: None, out: str | None = None) -> Analysis:
+        """Compute all tables of a run; waits, and raises what went wrong."""
+        self._say(do="analyze", run=str(run), out=out)
+        while True:
+            news = self._next(None)
+            match news.get("event"):
+                case "progress":
+                    on_progress(news["step"], news["done"], news["of"])
+                case "done":
+                    return Analysis(news["seconds"], news["steps"], news["defects"])
 
     def rest(self) -> None:
-        """Use only idle CPU time again until the next run."""
-        self._tell({"do": "rest"})
+        """Nothing to do for a while: go back to idle priority."""
+        self._say(do="quiet")
 
     def close(self) -> None:
-        """End the session; returns when its processes are gone."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        """Let it go; it ends its JVM and then itself."""
+        with contextlib.suppress(PipelineError):
+            self._say(do="exit")
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
         try:
-            self._process.wait(_GOODBYE_S)
+            self._process.wait(_FAREWELL_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-        self._log.close()
+            if not self._is_archiving():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Analyst:
         return self
 
     def __exit__(
@@ -87,17 +120,45 @@ class Analyst:
     ) -> None:
         self.close()
 
-    def _tell(self, order: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
+    def _say(self, **order: Any) -> None:
         try:
+            assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            raise PipelineError(f"the analyst is gone:\n{self._last_words()}", hint=_RESCUE) from None
+        except (OSError, ValueError):
+            # It may have said why before it went.
+            while True:
+                self._next(5.0)
+
+    def _listen(self, lines: IO[str]) -> None:
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                self._news.put(json.loads(line))
+        self._news.put(None)
+
+    def _next(self, timeout_s: float | None) -> dict[str, Any]:
+        """The next news; raises if it is bad, or if there will be none."""
+        try:
+            news = self._news.get(timeout=timeout_s)
+        except queue.Empty:
+            raise PipelineError("the analyst does not answer", hint=f"Its log: {self.log}") from None
+        if news is None:
+            self._news.put(None)
+            raise PipelineError(f"the analyst ended unexpectedly\n{self._last_words()}")
+        if news.get("event") == "failed":
+            kind = getattr(errors, str(news.get("kind")), PipelineError)
+            known = isinstance(kind, type) and issubclass(kind, BattleError)
+            raise (kind if known else PipelineError)(str(news.get("message")), hint=str(news.get("hint", "")))
+        self._ready = self._ready or news.get("event") == "ready"
+        return news
 
     def _last_words(self) -> str:
-        self._log.seek(0)
-        return self._log.read().decode(errors="replace")[-_LAST_WORDS:].strip()
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+        return ""
 
-
-_RESCUE = "What was recorded is untouched: `bb analyze` tries again."
+    def _is_archiving(self) -> bool:
+        """Whether it is only writing Spark's class archive, which it does alone, once per machine, at idle priority."""
+        with contextlib.suppress(OSError):
+            return "writing the class archive" in self.log.read_text(errors="replace")
+        return False

@@ -65,8 +65,10 @@ class Evidence:
             return self._spark.createDataFrame(table.arrow_schema().empty_table())
         # The folder as a whole is listed once; a long list of files would be looked up one by one.
         places = [table.folder] if table.name in self._whole else segments
-        return self._spark.read.schema(table.spark_ddl()).option("pathGlobFilter", "*.parquet").parquet(
-            *[self.store.locate(place) for place in places]
+        return (
+            self._spark.read.schema(table.spark_ddl())
+            .option("pathGlobFilter", "*.parquet")
+            .parquet(*[self.store.locate(place) for place in places])
         )
 
     def arrow(self, table: Table, columns: Sequence[str]) -> pa.Table:

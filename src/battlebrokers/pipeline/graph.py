@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import msgspec
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -63,9 +64,16 @@ _SIDE_BY_SIDE = 3
 """How many small tables are computed at the same time: a session waits more than it works on them."""
 
 
+_RETAINED = attrgetter("has_retained")
+_HEADERLESS = attrgetter("has_headerless")
+_MIXED = attrgetter("has_mixed")
+_CUT_SHORT = attrgetter("was_cut_short")
+"""When a step is needed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: frames in (`reads`; those in `may_read` only if the run has them), one frame out."""
+    """One step: frames (and the run's facts) in, one frame out; `may_read` are those not every run has."""
 
     name: str
     function: Callable[..., DataFrame]
@@ -79,41 +87,49 @@ class Step:
 STEPS = (
     Step("publishes", settle, ("recorded_publishes",), ("acks",)),
     Step("expectations", expect, ("publishes", "routes", "spells")),
+    # Messages the broker kept for those who come later.
+    Step("owed_kept", owe_kept, ("publishes", "routes", "subscriptions"), needed=_RETAINED),
+    Step("kept_arrivals", claim_kept, ("deliveries", "connections", "owed_kept", "topics"), needed=_RETAINED),
     Step(
-        "owed_kept", owe_kept, ("publishes", "routes", "subscriptions"), needed=lambda facts: facts.has_retained,
+        "kept_journeys",
+        kept_journeys,
+        ("facts", "owed_kept", "kept_arrivals", "listeners", "fleets", "topics"),
+        needed=_RETAINED,
     ),
+    # Messages too small for a header.
     Step(
-        "kept_arrivals", claim_kept, ("deliveries", "connections", "owed_kept", "topics"),
-        needed=lambda facts: facts.has_retained,
+        "queued",
+        queue_arrivals,
+        ("deliveries", "memberships", "expectations", "topics"),
+        ("kept_arrivals",),
+        needed=_HEADERLESS,
     ),
+    Step("ordered_arrivals", ordered_arrivals, ("facts", "queued"), needed=_HEADERLESS),
+    Step("untraced_journeys", untraced_journeys, ("facts", "queued", "listeners"), needed=_HEADERLESS),
+    # Clients that listen for themselves and for a group.
+    Step("mixed_arrivals", mixed_arrivals, ("facts", "deliveries", "memberships", "expectations"), needed=_MIXED),
     Step(
-        "kept_journeys", kept_journeys, ("owed_kept", "kept_arrivals", "listeners", "fleets", "topics"),
-        needed=lambda facts: facts.has_retained,
+        "arrivals",
+        arrive,
+        ("facts", "deliveries", "memberships"),
+        ("mixed_arrivals", "kept_arrivals", "ordered_arrivals"),
     ),
+    Step("last_published", last_published, ("publishes",), needed=_CUT_SHORT),
     Step(
-        "queued", queue_arrivals, ("deliveries", "memberships", "expectations", "topics"), ("kept_arrivals",),
-        needed=lambda facts: facts.has_headerless,
+        "journeys",
+        journey,
+        ("facts", "expectations", "arrivals", "listeners", "fleets", "topics"),
+        ("last_published", "kept_journeys", "untraced_journeys"),
+        makes=JOURNEYS,
     ),
-    Step("ordered_arrivals", ordered_arrivals, ("queued",), needed=lambda facts: facts.has_headerless),
-    Step("untraced_journeys", untraced_journeys, ("queued", "listeners"), needed=lambda facts: facts.has_headerless),
-    Step(
-        "mixed_arrivals", mixed_arrivals, ("deliveries", "memberships", "expectations"),
-        needed=lambda facts: facts.has_mixed,
-    ),
-    Step("arrivals", arrive, ("deliveries", "memberships"), ("mixed_arrivals", "kept_arrivals", "ordered_arrivals")),
-    Step("last_published", last_published, ("publishes",), needed=lambda facts: not facts.finished),
-    Step(
-        "journeys", journey, ("expectations", "arrivals", "listeners", "fleets", "topics"),
-        ("last_published", "kept_journeys", "untraced_journeys"), makes=JOURNEYS,
-    ),
-    Step("latencies", latencies, ("publishes", "journeys", "fleets"), makes=LATENCIES),
+    Step("timeline", timeline, ("facts", "publishes", "deliveries", "journeys", "fleets"), makes=TIMELINE),
+    Step("latencies", latencies, ("facts", "publishes", "journeys", "fleets"), makes=LATENCIES),
+    Step("publishing", publishing, ("facts", "publishes", "journeys", "fleets"), makes=PUBLISHING),
     Step("ledger", ledger, ("journeys",), makes=LEDGER),
-    Step("timeline", timeline, ("publishes", "deliveries", "journeys", "fleets"), makes=TIMELINE),
-    Step("publishing", publishing, ("publishes", "journeys", "fleets"), makes=PUBLISHING),
     Step("actions", actions, ("operations", "fleets"), makes=ACTIONS),
-    Step("balance", balance, ("journeys", "memberships", "fleets"), makes=BALANCE),
-    Step("services", services, ("resources",), makes=SERVICES),
-)  # fmt: skip
+    Step("services", services, ("facts", "resources"), makes=SERVICES),
+    Step("balance", balance, ("facts", "journeys", "memberships", "fleets"), makes=BALANCE),
+)
 
 
 @dataclass(slots=True)
@@ -139,7 +155,9 @@ def analyze(spark: SparkSession, run: str, out: str | None = None, on_progress: 
     except (PySparkException, Py4JError) as error:
         # A segment may be broken behind a sound footer: find it, leave it out, and try once more.
         if not evidence.inspect_deeply():
-            raise PipelineError(f"the analysis failed: {_in_short(error)}", hint="What was recorded is untouched.") from error
+            raise PipelineError(
+                f"the analysis failed: {_in_short(error)}", hint="What was recorded is untouched."
+            ) from error
         walk = _Walk(spark, evidence, target, on_progress)
         walk.all()
     target.write("measures/defects.json", msgspec.json.encode(evidence.defects))
@@ -187,8 +205,9 @@ class _Walk:
         return facts
 
     def _take(self, step: Step, facts: Facts) -> None:
-        optional = [name for name in step.may_read if name in self._frames]
-        frame = step.function(facts, **{name: self._frames[name] for name in (*step.reads, *optional)})
+        inputs: dict[str, Any] = {**self._frames, "facts": facts}
+        optional = [name for name in step.may_read if name in inputs]
+        frame = step.function(**{name: inputs[name] for name in (*step.reads, *optional)})
         if step.makes is None:
             if step.name == "publishes" and self._evidence.rows(ACKS) > _MANY_ACKS:
                 frame = frame.persist()

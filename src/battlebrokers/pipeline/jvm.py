@@ -134,7 +134,10 @@ def start_jvm(java: Java, scratch: Path, flags: list[str], conf: Mapping[str, st
         *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")),
     ]  # fmt: skip
     env = {
-        **os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told_at), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(home),
+        **os.environ,
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told_at),
+        "SPARK_CONNECT_MODE": "0",
+        "SPARK_HOME": str(home),
     }  # fmt: skip
     complaints = scratch / "jvm.log"
     with complaints.open("wb") as sink:
@@ -173,7 +176,7 @@ def _spark_home() -> Path:
 
 
 def _archive_place(java: Java, home: Path) -> Path | None:
-    """Where the archive of Spark's loaded classes is kept: halves the CPU time of every later start. None if nowhere."""
+    """Where the archive of Spark's loaded classes is kept, which saves most of a start's CPU time; None if nowhere."""
     if os.environ.get("BB_CLASS_ARCHIVE") == "no":
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "battlebrokers"

@@ -1,7 +1,7 @@
 """How one expectation or arrival is folded into a few 64-bit numbers, so that millions sort and shuffle cheaply.
 
 flow    = listener · 2^24 + device                             one publisher to one listener
-message = (2^32 − 1 − seq) · 2^31 + low 31 bits of planned_ns  later messages sort first; a foreign time is another message
+message = (2^32 − 1 − seq) · 2^31 + low 31 bits of planned_ns  later ones sort first; a foreign time is another
 fact    = claim·qos·settled·stamped·topic·payload              what was owed; an arrival has −1 − payload instead
 arrival = (received − zero) · 16 + dup·8 + retained·4 + qos    the smallest is the first arrival
 """
@@ -50,7 +50,9 @@ def seq_of(message: Column) -> Column:
     return F.lit(_SEQ_MAX) - F.shiftright(message, PLANNED_BITS)
 
 
-def fact_of(claim: Column, qos: Column, settled: Column, stamped: Column, topic_id: Column, payload_bytes: Column) -> Column:
+def fact_of(
+    claim: Column, qos: Column, settled: Column, stamped: Column, topic_id: Column, payload_bytes: Column
+) -> Column:
     """What was owed; of several the largest counts: the strongest claim, then the highest QoS."""
     return (
         F.shiftleft(claim.cast("long"), _CLAIM_AT)

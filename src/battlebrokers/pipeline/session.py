@@ -95,7 +95,7 @@ def start_session(
 
 def _jvm_flags(expected_events: int) -> list[str]:
     memory = min(psutil.virtual_memory().total // 2, 6 * _GIB)
-    flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseParallelGC"]
+    flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseParallelGC", "-XX:-DontCompileHugeMethods"]
     if 0 < expected_events <= _FEW_EVENTS:
         flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return flags
@@ -112,7 +112,7 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
-        # Evidence may hold any number, headers from elsewhere included: arithmetic wraps, it does not stop the analysis.
+        # Evidence may hold any number, in foreign headers above all: arithmetic wraps, it does not stop the analysis.
         "spark.sql.ansi.enabled": "false",
         # Or every column expression asks the JVM where in our code it was written.
         "spark.python.sql.dataFrameDebugging.enabled": "false",

@@ -30,7 +30,9 @@ class Timeframe:
     @classmethod
     def of(cls, manifest: Manifest) -> Timeframe:
         """The time frame of a run, whole or killed at any moment."""
-        starts = tuple((phase.name, phase.start_ns) for phase in sorted(manifest.phases, key=lambda phase: phase.start_ns))
+        starts = tuple(
+            (phase.name, phase.start_ns) for phase in sorted(manifest.phases, key=lambda phase: phase.start_ns)
+        )
         if not starts:
             starts = (("measure", manifest.started_ns),)
         load = [start_ns for name, start_ns in starts if name in LOAD_PHASES]

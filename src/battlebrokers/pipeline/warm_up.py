@@ -1,72 +1,86 @@
-"""A made-up run of a few messages, for the session to practise on. Written by the analyst, thrown away after."""
+"""A run of a handful of messages, analysed before the first real one: classes get loaded, plans rehearsed.
+
+Called by the analyst while a measurement may still be going on. The run lies in a temporary folder and is forgotten.
+"""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
-from battlebrokers.clock import SECOND_NS
+from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
+from battlebrokers.pipeline.graph import analyze
 from battlebrokers.tables import DELIVERIES, NODES, OPERATIONS, PUBLISHES, RESOURCES, Table
 from battlebrokers.tables.manifest import ContenderFacts, Manifest, Phase, ScenarioFacts
 from battlebrokers.tables.run_folder import RunFolder
 
-_START_NS = 1_000 * SECOND_NS
+_START_NS = 1_700_000_000 * SECOND_NS
 _MESSAGES = 20
 
 
-def write_tiny_run(folder: Path) -> None:
-    """One device, one client, twenty messages of QoS 1, all delivered."""
-    RunFolder(folder).write_manifest(
+def rehearse(spark: SparkSession) -> None:
+    """Analyse the tiny run once."""
+    with tempfile.TemporaryDirectory(prefix="bb-rehearsal-") as folder:
+        _write_run(RunFolder(Path(folder)))
+        analyze(spark, folder)
+
+
+def _write_run(folder: RunFolder) -> None:
+    load_ns = _START_NS + SECOND_NS
+    planned_ns = [load_ns + number * 100 * MILLISECOND_NS for number in range(_MESSAGES)]
+    node = {"role": "client", "node": 0, "worker": "w"}
+    operation = {**node, "outcome": "ok", "detail": "", "persistent": False, "attempt": 1}
+    message = {"worker": "w", "device": 0, "qos": 1, "payload_bytes": 30, "wire_bytes": 40}
+    rows: dict[Table, list[dict[str, Any]]] = {
+        NODES: [
+            {**node, "name": "a-0", "fleet": "a", "protocol": ""},
+            {**node, "role": "device", "name": "b-0", "fleet": "b", "protocol": ""},
+        ],
+        OPERATIONS: [
+            {**operation, "kind": "connect", "started_ns": _START_NS, "ended_ns": _START_NS + 1},
+            {
+                **operation, "kind": "subscribe", "started_ns": _START_NS + 2, "ended_ns": _START_NS + 3,
+                "filter": "a/#", "asked_qos": 1, "granted_qos": 1,
+            },
+        ],
+        PUBLISHES: [
+            {
+                **message, "seq": seq, "topic": "a/b", "retain": False, "stamped": True, "planned_ns": at_ns,
+                "sent_ns": at_ns + 1000, "acked_ns": at_ns + 2000, "outcome": "acked", "held": "no", "retries": 0,
+                "structure_bytes": 30, "url_bytes": 3,
+            }
+            for seq, at_ns in enumerate(planned_ns)
+        ],
+        DELIVERIES: [
+            {
+                **message, "client": 0, "seq": seq, "planned_ns": at_ns, "received_ns": at_ns + MILLISECOND_NS,
+                "dup": False, "retained": False,
+            }
+            for seq, at_ns in enumerate(planned_ns[1:], start=1)
+        ],
+        RESOURCES: [
+            {
+                "sampled_ns": load_ns, "service": "x", "role": "contender", "cpu_percent": 1.0,
+                "busiest_thread_percent": 1.0, "rss_bytes": 1, "read_bytes": 1, "written_bytes": 1,
+                "received_bytes": 1, "sent_bytes": 1, "open_files": 1, "threads": 1, "processes": 1,
+            }
+        ],
+    }  # fmt: skip
+    for table, records in rows.items():
+        place = folder.table(table)
+        place.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(records, schema=table.arrow_schema()), place / "rehearsal.parquet")
+    phases = [Phase("connect", _START_NS, load_ns), Phase("measure", load_ns, load_ns + 2 * SECOND_NS)]
+    phases.append(Phase("drain", phases[-1].end_ns, phases[-1].end_ns + SECOND_NS))
+    folder.write_manifest(
         Manifest(
-            run="warm",
-            state="finished",
-            started_ns=_START_NS - SECOND_NS,
-            scenario=ScenarioFacts(name="warm-up", about="", source="", text="", resolved={}),
-            seed=0,
-            plan_sha256="",
-            contender=ContenderFacts(name="none", version="", profile="external", endpoints={}),
-            host={},
-            versions={},
-            phases=[
-                Phase("connect", _START_NS - SECOND_NS, _START_NS),
-                Phase("warm_up", _START_NS, _START_NS + SECOND_NS),
-                Phase("measure", _START_NS + SECOND_NS, _START_NS + 2 * SECOND_NS),
-                Phase("drain", _START_NS + 2 * SECOND_NS, _START_NS + 3 * SECOND_NS),
-            ],
+            run="rehearsal", state="finished", started_ns=_START_NS, seed=0, plan_sha256="", host={}, versions={},
+            scenario=ScenarioFacts(name="", about="", source="", text="", resolved={}),
+            contender=ContenderFacts(name="", version="", profile="", endpoints={}), phases=phases,
         )
-    )
-    planned = [_START_NS + number * 2 * SECOND_NS // _MESSAGES for number in range(_MESSAGES)]
-    _write(
-        folder, PUBLISHES,
-        [
-            ("w", 0, seq, "t", 1, False, True, at, at + 1, at + 9, "acked", None, "no", 0, 64, 64, 1, 80)
-            for seq, at in enumerate(planned)
-        ],
     )  # fmt: skip
-    _write(
-        folder, DELIVERIES,
-        [("w", 0, 0, seq, at, at + 1000, None, 1, False, False, 64, 80) for seq, at in enumerate(planned)],
-    )  # fmt: skip
-    before = _START_NS - SECOND_NS
-    connect = ("connect", before, before + 5, "ok", None, "", None, None, None, None, False, False, 1)
-    subscribe = ("subscribe", before + 6, before + 9, "ok", None, "", "t", None, 1, 1, None, False, 1)
-    _write(folder, OPERATIONS, [("w", "client", 0, *connect), ("w", "client", 0, *subscribe)])
-    _write(folder, NODES, [("device", 0, "d", "f", "mqtt", "w"), ("client", 0, "c", "g", "mqtt", "w")])
-    _write(
-        folder, RESOURCES,
-        [
-            (_START_NS + second * SECOND_NS, "b", "contender", 1.0, 1.0, 1, 0, 0, 0, 0, 1, 1, 1, None, None)
-            for second in range(3)
-        ],
-    )  # fmt: skip
-
-
-def _write(folder: Path, table: Table, rows: list[tuple[Any, ...]]) -> None:
-    schema = table.arrow_schema()
-    place = folder / table.folder
-    place.mkdir(parents=True, exist_ok=True)
-    columns = [pa.array(values, type=field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)]
-    pq.write_table(pa.table(columns, schema=schema), place / "tiny.parquet", store_schema=False)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from battlebrokers.pipeline.audience import Facts
 
-
-def actions(facts: Facts, operations: DataFrame, fleets: DataFrame) -> DataFrame:
+def actions(operations: DataFrame, fleets: DataFrame) -> DataFrame:
     """The rows of the table `actions`."""
     took_ns = F.col("ended_ns") - F.col("started_ns")
     return (

@@ -16,7 +16,6 @@ from battlebrokers.tables import JOURNEYS
 
 
 def queue_arrivals(
-    facts: Facts,
     deliveries: DataFrame,
     memberships: DataFrame,
     expectations: DataFrame,

@@ -9,7 +9,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from battlebrokers.pipeline.attendance import OFF
-from battlebrokers.pipeline.audience import Facts
 from battlebrokers.pipeline.packing import ACKED, REFUSED, SENT, UNACKED, fact_of, flow_of, message_of
 
 
@@ -24,7 +23,7 @@ def settled() -> Column:
     )
 
 
-def expect(facts: Facts, publishes: DataFrame, routes: DataFrame, spells: DataFrame) -> DataFrame:
+def expect(publishes: DataFrame, routes: DataFrame, spells: DataFrame) -> DataFrame:
     """One row per sent message, listener and subscription, whether or not anything was owed at that moment.
 
     Rows without a claim are kept: an arrival proves that the broker saw the subscription earlier or later than we did.
@@ -34,7 +33,9 @@ def expect(facts: Facts, publishes: DataFrame, routes: DataFrame, spells: DataFr
     steady = F.when(qos == 0, F.col("steady_0")).otherwise(F.col("steady_1"))
     shaky = F.when(qos == 0, F.col("shaky_0")).otherwise(F.col("shaky_1"))
     claim = (
-        F.when((sent_ns <= F.col("start_ns")) | (sent_ns >= F.col("end_ns")) | (F.col("outcome") == "refused"), F.lit(OFF))
+        F.when(
+            (sent_ns <= F.col("start_ns")) | (sent_ns >= F.col("end_ns")) | (F.col("outcome") == "refused"), F.lit(OFF)
+        )
         .when(sent_ns < F.col("shaky_ns"), steady)
         .otherwise(shaky)
     )

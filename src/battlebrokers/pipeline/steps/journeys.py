@@ -41,7 +41,8 @@ def _meet(facts: Facts, packed: DataFrame) -> DataFrame:
     """One row per flow and message: the strongest fact, the first arrival, how many there were."""
     together = packed.repartition(facts.partitions, "flow").sortWithinPartitions("flow", "message")
     arrived_again = F.when(packing.dup_in(F.col("arrival")), F.lit(1))
-    first_member = [F.min(F.struct("arrival", "member")).alias("first")] if facts.has_shares else []
+    who = F.when(F.col("arrival").isNotNull(), F.struct("arrival", "member"))
+    first_member = [F.min(who).alias("first")] if facts.has_shares else []
     met = together.groupBy("flow", "message").agg(
         F.max("planned_ns").alias("planned_ns"),
         F.max("sent_ns").alias("sent_ns"),
@@ -121,7 +122,7 @@ def _outcome(facts: Facts, seen: Column, traced: Column, claim: Column, settled:
     """What became of it. In a run that ended early, a message nothing later overtook was still on its way."""
     accepted = (settled == packing.ACKED) | (settled == packing.SENT)
     missed = (claim == OWED) & accepted
-    if not facts.finished:
+    if facts.was_cut_short:
         missed = missed & F.col("overtaken_by").isNotNull()
     return (
         F.when(~traced, F.lit("unexpected"))
@@ -138,6 +139,6 @@ def _only_recorded(told: DataFrame, last_published: DataFrame) -> DataFrame:
     return told.join(F.broadcast(last_published), "device", "left").where(~(cut_off & beyond))
 
 
-def last_published(facts: Facts, publishes: DataFrame) -> DataFrame:
+def last_published(publishes: DataFrame) -> DataFrame:
     """The last message of each device that made it into the evidence."""
     return publishes.groupBy("device").agg(F.max("seq").alias("last_seq"))

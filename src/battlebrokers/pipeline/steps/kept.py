@@ -18,7 +18,7 @@ _MESSAGE = (
 )  # fmt: skip
 
 
-def owe_kept(facts: Facts, publishes: DataFrame, routes: DataFrame, subscriptions: DataFrame) -> DataFrame:
+def owe_kept(publishes: DataFrame, routes: DataFrame, subscriptions: DataFrame) -> DataFrame:
     """Per client, connection and topic: the last message kept there when it subscribed.
 
     `certain` is false if a newer one was on its way just then: then any of the two may come.
@@ -43,7 +43,9 @@ def owe_kept(facts: Facts, publishes: DataFrame, routes: DataFrame, subscription
     events = kept.select(
         "topic_id", F.col("sent_ns").alias("at_ns"), message.alias("message"), F.lit(None).alias("question")
     ).union(
-        asked.select("topic_id", F.col("ended_ns").alias("at_ns"), F.lit(None).alias("message"), question.alias("question"))
+        asked.select(
+            "topic_id", F.col("ended_ns").alias("at_ns"), F.lit(None).alias("message"), question.alias("question")
+        )
     )
     order = Window.partitionBy("topic_id").orderBy("at_ns", F.col("question").isNotNull())
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -59,9 +61,7 @@ def owe_kept(facts: Facts, publishes: DataFrame, routes: DataFrame, subscription
     )
 
 
-def claim_kept(
-    facts: Facts, deliveries: DataFrame, connections: DataFrame, owed_kept: DataFrame, topics: DataFrame
-) -> DataFrame:
+def claim_kept(deliveries: DataFrame, connections: DataFrame, owed_kept: DataFrame, topics: DataFrame) -> DataFrame:
     """The retained arrivals, each with the connection it came over and whether a kept message was owed there."""
     spans = F.broadcast(connections.withColumnRenamed("client", "connected"))
     during = (
@@ -100,7 +100,12 @@ def claim_kept(
 
 
 def kept_journeys(
-    facts: Facts, owed_kept: DataFrame, kept_arrivals: DataFrame, listeners: DataFrame, fleets: DataFrame, topics: DataFrame
+    facts: Facts,
+    owed_kept: DataFrame,
+    kept_arrivals: DataFrame,
+    listeners: DataFrame,
+    fleets: DataFrame,
+    topics: DataFrame,
 ) -> DataFrame:
     """The journeys of kept messages to the clients that subscribed after them."""
     time = facts.timeframe
@@ -125,7 +130,7 @@ def kept_journeys(
         .join(F.broadcast(devices), "device", "left")
         .join(F.broadcast(listeners.select("client", "client_fleet")), "client", "left")
     )
-    unseen = F.lit("lost") if facts.finished else F.lit("indeterminate")
+    unseen = F.lit("indeterminate") if facts.was_cut_short else F.lit("lost")
     return rows.select(
         "device",
         "seq",

@@ -1,14 +1,12 @@
-"""The ledger: what became of the messages between one device and one listener on one topic, and was the promise kept?"""
+"""The ledger: what became of the messages between a device and a listener on a topic, and was the promise kept?"""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from battlebrokers.pipeline.audience import Facts
 
-
-def ledger(facts: Facts, journeys: DataFrame) -> DataFrame:
+def ledger(journeys: DataFrame) -> DataFrame:
     """The rows of the table `ledger`."""
     outcome = F.col("outcome")
     expected, delivered = outcome != "unexpected", outcome == "delivered"
@@ -37,9 +35,7 @@ def ledger(facts: Facts, journeys: DataFrame) -> DataFrame:
         F.sum(F.when(delivered, F.col("payload_bytes")).otherwise(F.lit(0))).alias("payload_bytes"),
     )
     no_loss, no_copies = F.col("lost") == 0, F.col("duplicates") == 0
-    kept = (
-        F.when(F.col("qos") == 0, F.lit(True)).when(F.col("qos") == 1, no_loss).otherwise(no_loss & no_copies)
-    )
+    kept = F.when(F.col("qos") == 0, F.lit(True)).when(F.col("qos") == 1, no_loss).otherwise(no_loss & no_copies)
     return rows.withColumn("promise_kept", kept)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from battlebrokers.pipeline.audience import Facts
 
-
-def settle(facts: Facts, recorded_publishes: DataFrame, acks: DataFrame | None = None) -> DataFrame:
+def settle(recorded_publishes: DataFrame, acks: DataFrame | None = None) -> DataFrame:
     """The recorded publishes with late acknowledgements folded in; same columns."""
     if acks is None:
         return recorded_publishes

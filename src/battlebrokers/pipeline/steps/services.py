@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.window import WindowSpec
 
 from battlebrokers.pipeline.audience import Facts
 
@@ -29,9 +30,9 @@ def services(facts: Facts, resources: DataFrame) -> DataFrame:
     )
 
 
-def _added(name: str, samples: Window) -> Column:  # type: ignore[valid-type]
+def _added(name: str, samples: WindowSpec) -> Column:
     """What a counter gained since the sample before; a restarted service counts from zero again."""
-    before = F.lag(name).over(samples)  # type: ignore[arg-type]
+    before = F.lag(name).over(samples)
     return F.greatest(F.coalesce(F.col(name) - before, F.lit(0)), F.lit(0)).alias(f"{name}_added")
 
 

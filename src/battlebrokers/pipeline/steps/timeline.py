@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from battlebrokers.pipeline.audience import Facts
@@ -17,12 +17,14 @@ def timeline(
 ) -> DataFrame:
     """The rows of the table `timeline`."""
     seconds = _sending(facts, publishes, fleets)
-    for more in (_receiving(facts, deliveries, fleets), *_owed(facts, journeys)):
+    for more in (_receiving(facts, deliveries, fleets), _owed(facts, journeys)):
         seconds = seconds.unionByName(more)
     key = ("side", "fleet", "second")
     added = seconds.groupBy(*key).agg(*[F.sum(name).alias(name) for name in _COUNTS])
     whole = _without_gaps(added)
-    so_far = Window.partitionBy("side", "fleet").orderBy("second").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    so_far = (
+        Window.partitionBy("side", "fleet").orderBy("second").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
     return whole.withColumn("in_flight", F.sum(F.col("expected") - F.col("arrived")).over(so_far)).withColumn(
         "phase", facts.timeframe.phase_at(facts.timeframe.begin_of_second(F.col("second")))
     )
@@ -50,11 +52,11 @@ def _sending(facts: Facts, publishes: DataFrame, fleets: DataFrame) -> DataFrame
             F.sum("wire_bytes").alias("wire_bytes"),
         )
     )
-    return _rows(pairs, "publish", F.col("planned_at"), planned="planned", unsent="unsent", held="held").unionByName(
-        _rows(
-            pairs.where(F.col("sent_at").isNotNull()), "publish", F.col("sent_at"),
-            messages="planned", payload_bytes="payload_bytes", wire_bytes="wire_bytes",
-        )  # fmt: skip
+    return _spread(
+        pairs,
+        "publish",
+        planned_at={"planned": "planned", "unsent": "unsent", "held": "held"},
+        sent_at={"messages": "planned", "payload_bytes": "payload_bytes", "wire_bytes": "wire_bytes"},
     )
 
 
@@ -73,12 +75,10 @@ def _receiving(facts: Facts, deliveries: DataFrame, fleets: DataFrame) -> DataFr
             F.sum("wire_bytes").alias("wire_bytes"),
         )
     )
-    return _rows(
-        arrived, "deliver", F.col("second"), messages="messages", payload_bytes="payload_bytes", wire_bytes="wire_bytes"
-    )
+    return _spread(arrived, "deliver", second={name: name for name in ("messages", "payload_bytes", "wire_bytes")})
 
 
-def _owed(facts: Facts, journeys: DataFrame) -> tuple[DataFrame, DataFrame]:
+def _owed(facts: Facts, journeys: DataFrame) -> DataFrame:
     """What was sent and what had arrived, second by second: their difference is in flight."""
     second_at = facts.timeframe.second_at
     pairs = (
@@ -90,20 +90,20 @@ def _owed(facts: Facts, journeys: DataFrame) -> tuple[DataFrame, DataFrame]:
         )
         .agg(F.count("*").alias("n"))
     )
-    return (
-        _rows(pairs, "deliver", F.col("sent_at"), expected="n"),
-        _rows(pairs.where(F.col("arrived_at").isNotNull()), "deliver", F.col("arrived_at"), arrived="n"),
-    )
+    return _spread(pairs, "deliver", sent_at={"expected": "n"}, arrived_at={"arrived": "n"})
 
 
-def _rows(counted: DataFrame, side: str, second: Column, **counts: str) -> DataFrame:
-    values = [F.col(counts[name]) if name in counts else F.lit(0) for name in _COUNTS]
-    return counted.select(
-        F.lit(side).alias("side"),
-        "fleet",
-        second.alias("second"),
-        *[value.cast("long").alias(name) for name, value in zip(_COUNTS, values, strict=True)],
-    )
+def _spread(counted: DataFrame, side: str, **moments: dict[str, str]) -> DataFrame:
+    """One row per moment: its second, and which counts belong there under which name; the others are zero."""
+    kinds = [
+        F.struct(
+            F.col(moment).alias("second"),
+            *[(F.col(counts[name]) if name in counts else F.lit(0)).cast("long").alias(name) for name in _COUNTS],
+        )
+        for moment, counts in moments.items()
+    ]
+    rows = counted.select("fleet", F.inline(F.array(*kinds))).where(F.col("second").isNotNull())
+    return rows.select(F.lit(side).alias("side"), "fleet", "second", *_COUNTS)
 
 
 def _without_gaps(added: DataFrame) -> DataFrame:
