@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 import pytest
-from support.runs import run_for_real, write_scenario
 
 from battlebrokers.tables import DELIVERIES, NODES, PUBLISHES
+from support.runs import run_for_real, write_scenario
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

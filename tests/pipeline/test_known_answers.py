@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
+from battlebrokers.pipeline.graph import analyze
 from battlebrokers.tables import (
     ACTIONS,
     BALANCE,
@@ -18,11 +24,38 @@ from battlebrokers.tables import (
     PUBLISHING,
     SERVICES,
     TIMELINE,
+    Table,
 )
 from battlebrokers.tables.measures import BUCKET_LOST, bucket_of
 from support.evidence import MS, Evidence, at
 
 pytestmark = pytest.mark.spark
+
+
+class Tables:
+    """The tables of an analysed run as plain rows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def rows(self, table: Table) -> list[dict[str, Any]]:
+        return pq.read_table(self._folder / table.folder).to_pylist()
+
+    def total(self, table: Table) -> Counter[str]:
+        """All number columns added up."""
+        sums: Counter[str] = Counter()
+        for row in self.rows(table):
+            sums.update({k: v for k, v in row.items() if isinstance(v, int) and not isinstance(v, bool)})
+        return sums
+
+
+@pytest.fixture
+def analysed(spark: SparkSession):
+    def run(folder: Path) -> Tables:
+        analyze(spark, str(folder))
+        return Tables(folder)
+
+    return run
 
 
 @pytest.fixture
