@@ -27,7 +27,7 @@ test: $(READY) ## run every test: in parallel where safe, measured ones alone; e
 	@scripts/prepare-brokers
 	@JOBS=$(JOBS) scripts/run-tests
 
-test-fast: $(READY) ## run the tests that need neither Spark nor patience
+test-fast: $(READY) ## run the tests that need neither Spark, brokers nor patience
 	@JOBS=$(JOBS) scripts/run-tests --fast
 
 lint: $(READY) ## ruff, mypy --strict, import directions, size budget, generated docs

@@ -1,0 +1,99 @@
+"""The same run on a real standalone cluster (master and two workers) and on this machine: identical tables."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+
+from battlebrokers.pipeline.client import Analyst
+from battlebrokers.tables import DERIVED, Table
+from support.evidence import Evidence
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SPARK_HOME = Path(pyspark.__file__).parent
+
+
+def start(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    env = {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_DIRS": str(folder),
+        "SPARK_WORKER_DIR": str(folder),
+    }
+    with (folder / f"{name}.log").open("wb") as log:
+        return subprocess.Popen([str(SPARK_HOME / "bin" / "spark-class"), *arguments], env=env, stdout=log, stderr=log)
+
+
+def wait_for_line(log: Path, words: str, count: int = 1, seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while log.read_text(errors="replace").count(words) < count:
+        assert time.monotonic() < until, log.read_text(errors="replace")[-2000:]
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def cluster(tmp_path_factory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"spark://127.0.0.1:{probe.getsockname()[1]}"
+    host = ("--host", "127.0.0.1", "--webui-port", "0")
+    port = url.rsplit(":", 1)[1]
+    running = [start(folder, "master", "org.apache.spark.deploy.master.Master", *host, "--port", port)]
+    try:
+        wait_for_line(folder / "master.log", "I have been elected leader")
+        for number in (1, 2):
+            worker = ("org.apache.spark.deploy.worker.Worker", *host, "--cores", "1", "--memory", "1g", url)
+            running.append(start(folder, f"worker-{number}", *worker))
+        wait_for_line(folder / "master.log", "Registering worker", 2)
+        yield url
+    finally:
+        for process in reversed(running):
+            process.terminate()
+        for process in running:
+            process.wait(30)
+
+
+def a_bit_of_everything(folder: Path) -> Path:
+    evidence = Evidence(folder)
+    for client in range(4):
+        evidence.connect(client)
+        evidence.subscribe(client, "#" if client < 2 else "t/1", qos=client % 3, share="g" if client == 3 else None)
+    for device in range(3):
+        for seq in range(400):
+            at_ms = 20 * seq + device
+            evidence.publish(device, seq, at_ms, f"t/{device}", qos=device, retain=device == 2, acked=seq % 50 > 0)
+            for client in (0, 1, *((2, 3) if device == 1 else ())):
+                if (seq + client) % 37:
+                    evidence.deliver(client, device, seq, at_ms, at_ms + 1 + (seq * 7919) % 40, dup=seq % 91 == 0)
+                if not (seq + client) % 101:
+                    evidence.deliver(client, device, seq, at_ms, at_ms + 60)
+    for seq in range(0, 400, 3):
+        evidence.ack(2, seq, 20 * seq + 500)
+    return evidence.write()
+
+
+def sorted_rows(folder: Path, table: Table) -> list[str]:
+    return sorted(map(repr, pq.read_table(folder / table.folder).to_pylist()))
+
+
+def test_a_cluster_gives_the_same_tables(tmp_path, cluster):
+    run = a_bit_of_everything(tmp_path / "run")
+    elsewhere = tmp_path / "from-the-cluster"
+    with Analyst.start("local[2]", idle=False) as analyst:
+        analyst.analyze(str(run))
+    with Analyst.start(cluster, idle=False) as analyst:
+        analyst.analyze(str(run), out=str(elsewhere))
+    for table in DERIVED:
+        here, there = sorted_rows(run, table), sorted_rows(elsewhere, table)
+        assert here == there, table.name
+        assert here or table.name == "services"
