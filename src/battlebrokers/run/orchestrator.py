@@ -7,13 +7,11 @@ writes the manifest. It computes no figure: that is the pipeline's, which it nev
 from __future__ import annotations
 
 import asyncio
-import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +19,13 @@ from battlebrokers.clock import SECOND_NS, Anchor
 from battlebrokers.contenders.broker_url import is_url
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
 from battlebrokers.contenders.spec import Profile
-from battlebrokers.errors import BattleError, ContenderError, EnvironmentNotReady
+from battlebrokers.errors import BattleError
 from battlebrokers.record.resources import ResourceSampler, process_tree
 from battlebrokers.record.segments import write_rows
 from battlebrokers.run.channel import Channel, spawn
 from battlebrokers.run.fitness import refuse_what_cannot_be_honoured
-from battlebrokers.run.host import boot_id, host_facts, raise_open_files_limit
+from battlebrokers.run.host import boot_id, raise_open_files_limit
+from battlebrokers.run.logbook import Logbook, first_entry
 from battlebrokers.run.machine import gather
 from battlebrokers.run.messages import (
     Failed,
@@ -45,15 +44,7 @@ from battlebrokers.run.preflight import Needs, preflight, require
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import LoadedScenario
 from battlebrokers.tables import CLOCKS
-from battlebrokers.tables.manifest import (
-    BattleFacts,
-    ContenderFacts,
-    Manifest,
-    ScenarioFacts,
-    ServiceFacts,
-    State,
-    WorkerFacts,
-)
+from battlebrokers.tables.manifest import BattleFacts, State
 from battlebrokers.tables.run_folder import RunFolder, new_run_folder
 
 _LEAD_NS = 300_000_000
@@ -63,7 +54,6 @@ _QUIET_WITHIN_NS = 45 * SECOND_NS
 _WATCH_S = 0.2
 _HELLO_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
-_LOG_BYTES = 1 << 20
 _EVENTS_PER_PROCESS = 60_000
 _CONNECTIONS_PER_PROCESS = 15_000
 
@@ -122,7 +112,7 @@ class Orchestrator:
         self._finished: asyncio.Future[Finished] | None = None
         self._answers: asyncio.Queue[tuple[ProbeAnswer, int]] = asyncio.Queue()
         self._hello: asyncio.Future[Hello] | None = None
-        self._manifest: Manifest | None = None
+        self._logbook: Logbook | None = None
         self._contender: RunningContender | None = None
         self._told_to_stop = False
         self.folder: RunFolder | None = None
@@ -146,14 +136,16 @@ class Orchestrator:
             raise
         self._contender = contender
         try:
-            self._manifest = self._first_manifest(contender)
-            self._write()
+            entry = first_entry(self.folder.run_id, request, self._plan, contender, self._anchor.wall_ns)
+            self._logbook = Logbook(self.folder, self._timetable, entry)
+            self._logbook.write()
             await self._battle(contender, place)
         finally:
             await asyncio.to_thread(contender.stop)
-            self._keep_logs(contender)
+            if self._logbook is not None:
+                self._logbook.keep_logs(contender)
+                self._logbook.close(self._state, self._detail, self._anchor.now_ns())
             shutil.rmtree(place / "contender", ignore_errors=True)
-            self._close_manifest()
         return self.folder
 
     def interrupt(self) -> None:
@@ -182,22 +174,22 @@ class Orchestrator:
         assert self._hello is not None
         assert self._prepared is not None
         assert self._finished is not None
+        assert self._logbook is not None
         hello = await asyncio.wait_for(self._hello, _HELLO_TIMEOUT_S)
         processes = self._request.processes or self._suggest_processes(hello.cores)
-        self._remember_worker(hello, worker_pid, processes)
+        self._logbook.worker_came(hello, worker_pid, processes)
         self._timetable.connecting(self._anchor.now_ns())
-        self._write()
-        assert self._manifest is not None
+        self._logbook.write()
         assert self._contender is not None
         username, password = self._contender.credentials
         channel.send(
             Prepare(
-                run=self._manifest.run,
+                run=self._logbook.manifest.run,
                 worker="worker-0",
                 plan=self._plan.to_message(),
                 share=0,
                 of=1,
-                endpoints=self._manifest.contender.endpoints,
+                endpoints=self._logbook.manifest.contender.endpoints,
                 evidence=str(place),
                 boot_id=boot_id(),
                 anchor_monotonic_ns=self._anchor.monotonic_ns,
@@ -210,7 +202,7 @@ class Orchestrator:
         )
         prepared = await self._prepared
         if prepared.errors and self._state == "running":
-            self._end_early("broker-failed", f"{self._manifest.contender.name}: {'; '.join(prepared.errors)}")
+            self._end_early("broker-failed", f"{self._logbook.manifest.contender.name}: {'; '.join(prepared.errors)}")
         await self._wait_for_quiet()
         probes = await self._probe_clock(channel, hello)
         load_start_ns = self._anchor.now_ns() + _LEAD_NS
@@ -218,12 +210,12 @@ class Orchestrator:
         if self._told_to_stop:
             self._timetable.stopped(load_start_ns)
         channel.send(Go(load_start_ns))
-        self._write()
+        self._logbook.write()
         finished = await self._finished
         probes += await self._probe_clock(channel, hello)
         write_rows(place, CLOCKS, "orchestrator", probes)
         self._timetable.ended(finished.drain_end_ns)
-        self._remember_counters(finished)
+        self._logbook.worker_finished(finished)
 
     async def _wait_for_quiet(self) -> None:
         until_ns = self._anchor.now_ns() + _QUIET_WITHIN_NS
@@ -274,7 +266,8 @@ class Orchestrator:
             if phase != known:
                 known = phase
                 self._phase = phase
-                self._write()
+                if self._logbook is not None:
+                    self._logbook.write()
             self._look()
             if not contender.alive():
                 self._end_early("broker-failed", _death_notice(contender))
@@ -322,100 +315,6 @@ class Orchestrator:
         wanted = max(1, round(events_per_s / _EVENTS_PER_PROCESS), -(-nodes // _CONNECTIONS_PER_PROCESS))
         return min(wanted, max(cores, -(-nodes // _CONNECTIONS_PER_PROCESS)))
 
-    def _first_manifest(self, contender: RunningContender) -> Manifest:
-        request = self._request
-        loaded = request.loaded
-        assert self.folder is not None
-        return Manifest(
-            run=self.folder.run_id,
-            state="running",
-            started_ns=self._anchor.wall_ns,
-            scenario=ScenarioFacts(
-                name=loaded.scenario.name,
-                about=loaded.scenario.about,
-                source=loaded.source,
-                text=loaded.text,
-                resolved=loaded.scenario.model_dump(mode="json"),
-                overrides=list(loaded.overrides),
-                scale=loaded.scale,
-                expect=list(loaded.scenario.expect),
-            ),
-            seed=request.seed,
-            plan_sha256=self._plan.sha256,
-            contender=ContenderFacts(
-                name=contender.name,
-                version=contender.version,
-                profile=contender.profile,
-                endpoints=dict(contender.endpoints),
-                config_sha256=contender.config_sha256,
-                config_text=contender.config_text,
-                services=[ServiceFacts(name, pids) for name, pids in contender.services],
-            ),
-            host=host_facts(),
-            versions={
-                "battlebrokers": version("battlebrokers"),
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("numpy", "pyarrow", "pyspark", "uvloop")},
-            },
-            tags=dict(request.tags),
-            battle=request.battle,
-            settings={
-                "devices": self._plan.device_count,
-                "clients": self._plan.client_count,
-                "drain_s": self._plan.phases.drain_ns / SECOND_NS,
-                "quiet_s": self._plan.phases.quiet_ns / SECOND_NS,
-            },
-        )
-
-    def _remember_worker(self, hello: Hello, pid: int, processes: int) -> None:
-        assert self._manifest is not None
-        self._manifest.workers = [WorkerFacts("worker-0", hello.host, hello.boot_id, pid, processes)]
-        self._manifest.settings["processes"] = processes
-
-    def _remember_counters(self, finished: Finished) -> None:
-        assert self._manifest is not None
-        known = self._manifest.workers[0]
-        self._manifest.workers = [
-            WorkerFacts(known.name, known.host, known.boot_id, known.pid, known.processes, finished.counters)
-        ]
-        if finished.failure:
-            self._manifest.settings["recorder_failure"] = finished.failure
-
-    def _write(self) -> None:
-        assert self._manifest is not None
-        assert self.folder is not None
-        self._manifest.phases = self._timetable.phases()
-        self._manifest.state_detail = self._detail
-        try:
-            self.folder.write_manifest(self._manifest)
-        except OSError as error:
-            raise EnvironmentNotReady(
-                f"the manifest cannot be written in {self.folder.path}: {error.strerror}",
-                hint="free some disk space, or choose another place with --runs.",
-            ) from error
-
-    def _close_manifest(self) -> None:
-        if self._manifest is None:
-            return
-        now_ns = self._anchor.now_ns()
-        if not self._timetable.end_ns:
-            self._timetable.stopped(now_ns)
-            self._timetable.ended(now_ns)
-            if self._state == "running":
-                self._state, self._detail = "failed", self._detail or "the run broke off"
-        self._manifest.state = "finished" if self._state == "running" else self._state
-        self._manifest.finished_ns = now_ns
-        self._write()
-
-    def _keep_logs(self, contender: RunningContender) -> None:
-        assert self.folder is not None
-        for log in contender.log_paths:
-            if log.exists():
-                self.folder.logs.mkdir(parents=True, exist_ok=True)
-                with log.open("rb") as source:
-                    source.seek(max(0, log.stat().st_size - _LOG_BYTES))
-                    (self.folder.logs / log.name).write_bytes(source.read())
-
 
 def _moment(wall_ns: int) -> datetime:
     return datetime.fromtimestamp(wall_ns / SECOND_NS, UTC)
@@ -439,10 +338,3 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
-
-
-def broker_failure(manifest: Manifest) -> ContenderError | None:
-    """The error a caller raises after reporting a run whose broker died."""
-    if manifest.state != "broker-failed":
-        return None
-    return ContenderError(manifest.state_detail, hint="its log is in recorded/logs of the run folder.")

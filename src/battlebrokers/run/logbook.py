@@ -1,0 +1,128 @@
+"""The logbook: a run's manifest from its first line to its last. Kept by the orchestrator; computes nothing.
+
+It is written anew at every change, so that a run that is killed leaves a true one behind.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from battlebrokers.clock import SECOND_NS
+from battlebrokers.contenders.running import RunningContender
+from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.run.host import host_facts
+from battlebrokers.run.messages import Finished, Hello
+from battlebrokers.run.phases import Timetable
+from battlebrokers.scenario.plan import Plan
+from battlebrokers.tables.manifest import ContenderFacts, Manifest, ScenarioFacts, ServiceFacts, State, WorkerFacts
+from battlebrokers.tables.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from battlebrokers.run.orchestrator import RunRequest
+
+_LOG_BYTES = 1 << 20
+
+
+class Logbook:
+    """One run's manifest, and the contender's logs beside it."""
+
+    def __init__(self, folder: RunFolder, timetable: Timetable, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._folder = folder
+        self._timetable = timetable
+
+    def worker_came(self, hello: Hello, pid: int, processes: int) -> None:
+        """A worker is there; what it counted about itself comes at the end."""
+        self.manifest.workers = [WorkerFacts("worker-0", hello.host, hello.boot_id, pid, processes)]
+        self.manifest.settings["processes"] = processes
+
+    def worker_finished(self, finished: Finished) -> None:
+        """The worker's evidence is complete."""
+        self.manifest.workers = [
+            msgspec.structs.replace(worker, counters=finished.counters) for worker in self.manifest.workers
+        ]
+        if finished.failure:
+            self.manifest.settings["recorder_failure"] = finished.failure
+
+    def write(self) -> None:
+        """Write down where the run is."""
+        self.manifest.phases = self._timetable.phases()
+        try:
+            self._folder.write_manifest(self.manifest)
+        except OSError as error:
+            raise EnvironmentNotReady(
+                f"the manifest cannot be written in {self._folder.path}: {error.strerror}",
+                hint="free some disk space, or choose another place with --runs.",
+            ) from error
+
+    def close(self, state: State, detail: str, now_ns: int) -> None:
+        """The last entry: how it ended. A run that never came to its end has broken off."""
+        if not self._timetable.end_ns:
+            self._timetable.stopped(now_ns)
+            self._timetable.ended(now_ns)
+            if state == "running":
+                state, detail = "failed", detail or "the run broke off"
+        self.manifest.state = "finished" if state == "running" else state
+        self.manifest.state_detail = detail
+        self.manifest.finished_ns = now_ns
+        self.write()
+
+    def keep_logs(self, contender: RunningContender) -> None:
+        """Keep the end of each of the contender's logs."""
+        for log in contender.log_paths:
+            if log.exists():
+                self._folder.logs.mkdir(parents=True, exist_ok=True)
+                with log.open("rb") as source:
+                    source.seek(max(0, log.stat().st_size - _LOG_BYTES))
+                    (self._folder.logs / log.name).write_bytes(source.read())
+
+
+def first_entry(
+    run_id: str, request: RunRequest, plan: Plan, contender: RunningContender, started_ns: int
+) -> Manifest:  # fmt: skip
+    """What is known of a run before it begins."""
+    loaded = request.loaded
+    return Manifest(
+        run=run_id,
+        state="running",
+        started_ns=started_ns,
+        scenario=ScenarioFacts(
+            name=loaded.scenario.name,
+            about=loaded.scenario.about,
+            source=loaded.source,
+            text=loaded.text,
+            resolved=loaded.scenario.model_dump(mode="json"),
+            overrides=list(loaded.overrides),
+            scale=loaded.scale,
+            expect=list(loaded.scenario.expect),
+        ),
+        seed=request.seed,
+        plan_sha256=plan.sha256,
+        contender=ContenderFacts(
+            name=contender.name,
+            version=contender.version,
+            profile=contender.profile,
+            endpoints=dict(contender.endpoints),
+            config_sha256=contender.config_sha256,
+            config_text=contender.config_text,
+            services=[ServiceFacts(name, pids) for name, pids in contender.services],
+        ),
+        host=host_facts(),
+        versions={
+            "battlebrokers": version("battlebrokers"),
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "pyarrow", "pyspark", "uvloop")},
+        },
+        tags=dict(request.tags),
+        battle=request.battle,
+        settings={
+            "devices": plan.device_count,
+            "clients": plan.client_count,
+            "drain_s": plan.phases.drain_ns / SECOND_NS,
+            "quiet_s": plan.phases.quiet_ns / SECOND_NS,
+        },
+    )
