@@ -16,6 +16,7 @@ from battlebrokers.errors import PipelineError
 from battlebrokers.pipeline.attendance import Attendance, Operation, Spell, attendance, group_spells
 from battlebrokers.pipeline.evidence import Evidence
 from battlebrokers.pipeline.packing import MAX_TOPICS
+from battlebrokers.pipeline.session import is_small
 from battlebrokers.pipeline.small_frames import small_frame
 from battlebrokers.pipeline.timeframe import Timeframe
 from battlebrokers.pipeline.topic_match import match_topics
@@ -35,6 +36,8 @@ class Facts:
     timeframe: Timeframe
     was_cut_short: bool
     """The run did not come to its planned end."""
+    is_small: bool
+    """Few enough events to do without compiled code and without spreading them out."""
     partitions: int
     """Into how many parts the messages are split when they are brought together."""
     has_headerless: bool
@@ -46,6 +49,10 @@ class Facts:
     """Some clients listen both for themselves and for a group, or for several groups."""
     fan_out: int
     """The most listeners any topic has."""
+
+    def gather(self, frame: DataFrame) -> DataFrame:
+        """The whole of a small run in one partition, so that nothing is shuffled after it; a large one as it is."""
+        return frame.coalesce(1) if self.is_small else frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
     facts = Facts(
         timeframe=evidence.timeframe,
         was_cut_short=not evidence.finished,
+        is_small=is_small(evidence.rows(PUBLISHES) + evidence.rows(DELIVERIES)),
         partitions=max(1, min(4000, rows // _ROWS_PER_PARTITION)),
         has_headerless=topics.has_headerless,
         has_retained=topics.has_retained,

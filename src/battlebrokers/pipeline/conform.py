@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
 from battlebrokers.errors import PipelineError
 from battlebrokers.tables import Table
@@ -15,4 +14,4 @@ def conform(frame: DataFrame, table: Table) -> DataFrame:
     if missing:
         raise PipelineError(f"the step for `{table.name}` lacks {', '.join(missing)}")
     kinds = dict(part.strip().rsplit(" ", 1) for part in table.spark_ddl().split(","))
-    return frame.select(*[F.col(name).cast(kinds[f"`{name}`"]).alias(name) for name in table.column_names])
+    return frame.selectExpr(*[f"CAST(`{name}` AS {kinds[f'`{name}`']}) AS `{name}`" for name in table.column_names])

@@ -195,13 +195,13 @@ class _Walk:
         facts, small = audience(self._spark, self._evidence)
         self._frames = {
             **small,
-            "recorded_publishes": self._evidence.frame(PUBLISHES),
-            "deliveries": self._evidence.frame(DELIVERIES),
-            "operations": self._evidence.frame(OPERATIONS),
-            "resources": self._evidence.frame(RESOURCES),
+            "recorded_publishes": facts.gather(self._evidence.frame(PUBLISHES)),
+            "deliveries": facts.gather(self._evidence.frame(DELIVERIES)),
+            "operations": facts.gather(self._evidence.frame(OPERATIONS)),
+            "resources": facts.gather(self._evidence.frame(RESOURCES)),
         }
         if self._evidence.rows(ACKS):
-            self._frames["acks"] = self._evidence.frame(ACKS)
+            self._frames["acks"] = facts.gather(self._evidence.frame(ACKS))
         return facts
 
     def _take(self, step: Step, facts: Facts) -> None:
@@ -216,10 +216,11 @@ class _Walk:
         table = step.makes
         self._timed(table.name, lambda: self._write(frame, table))
         place = self._target.locate(table.folder)
-        self._frames[step.name] = self._spark.read.schema(table.spark_ddl()).parquet(place)
+        self._frames[step.name] = facts.gather(self._spark.read.schema(table.spark_ddl()).parquet(place))
 
     def _write(self, frame: DataFrame, table: Table) -> None:
         writer = conform(frame, table).write.mode("overwrite").option("compression", "zstd")
+        writer = writer.option("parquet.compression.codec.zstd.level", "1")
         # A dictionary of numbers that hardly repeat is built only to be thrown away.
         for name in ("seq", "planned_ns", "sent_ns", "acked_ns", "received_ns"):
             writer = writer.option(f"parquet.enable.dictionary#{name}", "false")

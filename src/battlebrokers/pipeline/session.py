@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from battlebrokers.pipeline.jvm import Jvm, find_java, start_jvm
 
 _GIB = 1 << 30
-_FEW_EVENTS = 1_000_000
+_QUICK_EVENTS = 1_000_000
 """Up to here a JVM that compiles quickly beats one that compiles well."""
 
 
-_INTERPRETED_EVENTS = 200_000
+_FEW_EVENTS = 200_000
 """Up to here generating and compiling code takes longer than doing without."""
 _EVENTS_PER_PARTITION = 5_000_000
 
@@ -96,7 +96,7 @@ def start_session(
 def _jvm_flags(expected_events: int) -> list[str]:
     memory = min(psutil.virtual_memory().total // 2, 6 * _GIB)
     flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseParallelGC", "-XX:-DontCompileHugeMethods"]
-    if 0 < expected_events <= _FEW_EVENTS:
+    if 0 < expected_events <= _QUICK_EVENTS:
         flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return flags
 
@@ -137,9 +137,14 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
     return settings
 
 
+def is_small(events: int) -> bool:
+    """Whether a run has so few events that preparing for many would take longer than the work itself."""
+    return events <= _FEW_EVENTS
+
+
 def tune(spark: SparkSession, events: int) -> None:
     """Settings for the next run: few events are interpreted, many are compiled for; the session stays the same."""
-    few = events <= _INTERPRETED_EVENTS
+    few = is_small(events)
     parallel = spark.sparkContext.defaultParallelism
     settings = {
         "spark.sql.codegen.wholeStage": str(not few).lower(),

@@ -34,12 +34,13 @@ def journey(
     told = told.select(*JOURNEYS.column_names)
     for more in (kept_journeys, untraced_journeys):
         told = told if more is None else told.unionByName(more)
-    return told
+    return facts.gather(told)
 
 
 def _meet(facts: Facts, packed: DataFrame) -> DataFrame:
     """One row per flow and message: the strongest fact, the first arrival, how many there were."""
-    together = packed.repartition(facts.partitions, "flow").sortWithinPartitions("flow", "message")
+    spread = facts.gather(packed) if facts.is_small else packed.repartition(facts.partitions, "flow")
+    together = spread.sortWithinPartitions("flow", "message")
     arrived_again = F.when(packing.dup_in(F.col("arrival")), F.lit(1))
     who = F.when(F.col("arrival").isNotNull(), F.struct("arrival", "member"))
     first_member = [F.min(who).alias("first")] if facts.has_shares else []

@@ -14,13 +14,31 @@ _GROUP = ("phase", "second", "fleet", "client_fleet", "qos")
 def latencies(facts: Facts, publishes: DataFrame, journeys: DataFrame, fleets: DataFrame) -> DataFrame:
     """The rows of the table `latencies`."""
     delays = _receiving(facts, journeys).union(_sending(facts, publishes, fleets))
-    bucketed = delays.withColumn("bucket", bucket_at(F.col("ns")))
-    return bucketed.groupBy("kind", *_GROUP, "bucket").agg(
+    bucketed = facts.gather(delays).withColumn("bucket", bucket_at(F.col("ns")))
+    rows = bucketed.groupBy("kind", *_GROUP, "bucket").agg(
         F.count("*").alias("n"),
         # Added up as whole numbers: exact, and the same in whatever order they come.
-        F.coalesce(F.sum("ns"), F.lit(0)).cast("double").alias("sum_ns"),
+        F.coalesce(F.sum("ns"), F.lit(0)).alias("sum_ns"),
         F.min("ns").alias("min_ns"),
         F.max("ns").alias("max_ns"),
+    )
+    return rows if facts.fan_out > 1 else _with_last(rows)
+
+
+def _with_last(rows: DataFrame) -> DataFrame:
+    """The kind `last` where every message has one listener: the last of all is that one, whatever its fleet."""
+    kinds = F.when(F.col("kind") == "response", F.array(F.lit("response"), F.lit("last"))).otherwise(F.array("kind"))
+    told = rows.withColumn("kind", F.explode(kinds))
+    whose = F.when(F.col("kind") == "last", F.lit("")).otherwise(F.col("client_fleet"))
+    return (
+        told.withColumn("client_fleet", whose)
+        .groupBy("kind", *_GROUP, "bucket")
+        .agg(
+            F.sum("n").alias("n"),
+            F.sum("sum_ns").alias("sum_ns"),
+            F.min("min_ns").alias("min_ns"),
+            F.max("max_ns").alias("max_ns"),
+        )
     )
 
 
@@ -28,14 +46,11 @@ def _receiving(facts: Facts, journeys: DataFrame) -> DataFrame:
     """The delays of messages to their listeners; no delay means never arrived."""
     planned_ns, sent_ns, received_ns = F.col("planned_ns"), F.col("sent_ns"), F.col("received_ns")
     live = journeys.where(F.col("outcome").isin("delivered", "lost") & ~F.col("retained"))
-    response_ns, service_ns = received_ns - planned_ns, received_ns - sent_ns
+    kinds = _kinds(live, response=received_ns - planned_ns, service=received_ns - sent_ns)
     if facts.fan_out <= 1:
-        # Where every message has one listener, the last of all listeners is that one.
-        kinds = _kinds(live, response=response_ns, service=service_ns, last=response_ns)
-        nobodys = F.when(F.col("kind") == "last", F.lit("")).otherwise(F.col("client_fleet"))
-        return kinds.withColumn("client_fleet", nobodys)
+        return kinds
     last = _last_of_all(live).withColumn("client_fleet", F.lit(""))
-    return _kinds(live, response=response_ns, service=service_ns).union(_kinds(last, last=response_ns))
+    return kinds.union(_kinds(last, last=received_ns - planned_ns))
 
 
 def _sending(facts: Facts, publishes: DataFrame, fleets: DataFrame) -> DataFrame:

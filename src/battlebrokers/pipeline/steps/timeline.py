@@ -20,7 +20,7 @@ def timeline(
     for more in (_receiving(facts, deliveries, fleets), _owed(facts, journeys)):
         seconds = seconds.unionByName(more)
     key = ("side", "fleet", "second")
-    added = seconds.groupBy(*key).agg(*[F.sum(name).alias(name) for name in _COUNTS])
+    added = facts.gather(seconds).groupBy(*key).agg(*[F.sum(name).alias(name) for name in _COUNTS])
     whole = _without_gaps(added)
     so_far = (
         Window.partitionBy("side", "fleet").orderBy("second").rowsBetween(Window.unboundedPreceding, Window.currentRow)
