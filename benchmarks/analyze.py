@@ -1,4 +1,4 @@
-"""The group `analyze`: events per second of the whole pipeline, and whether ten times as many cost ten times as much."""
+"""The group `analyze`: events per second of the whole pipeline, and whether ten times as many cost ten times more."""
 
 from __future__ import annotations
 
