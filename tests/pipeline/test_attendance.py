@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -114,7 +115,7 @@ def test_spells_of_a_subscription_leave_no_gap_and_never_overlap() -> None:
             borders = sorted((one.since_ns, one.until_ns) for one in spells)
             assert borders[0][0] == BEGINNING_NS
             assert borders[-1][1] == ENDLESS_NS
-            assert all(a[1] == b[0] for a, b in zip(borders, borders[1:], strict=False))
+            assert all(a[1] == b[0] for a, b in itertools.pairwise(borders))
 
 
 def test_a_group_is_owed_while_any_member_is_there_and_unsure_while_one_leaves() -> None:

@@ -68,7 +68,8 @@ def test_the_tree_agrees_with_a_regular_expression(filters: list[str], hashes: l
 
 
 def test_pairs_name_topics_and_filters_by_their_place() -> None:
-    assert match_topics(["a/b", "c", "a/d"], ["a/+", "c", "x/#", "#"]) == [(0, 0), (0, 3), (1, 1), (1, 3), (2, 0), (2, 3)]
+    found = match_topics(["a/b", "c", "a/d"], ["a/+", "c", "x/#", "#"])
+    assert found == [(0, 0), (0, 3), (1, 1), (1, 3), (2, 0), (2, 3)]
 
 
 def test_many_topics_and_many_filters_cost_little_more_than_reading_them() -> None:
