@@ -22,7 +22,7 @@ _REST_NS = 400_000
 _TURN_NS = 3_000_000
 """Longest time devices speak before arrivals get their turn; whoever is left speaks first at the next ring."""
 
-_NAP_NS = 4_000_000
+_NAP_NS = 1_000_000
 _NAP_SHARE = 128
 """While the broker is overloaded, the loop naps after a ring, at most for this share of the latency seen: it then sends
 and hears in bulk, and leaves the processor to the broker. On a broker that keeps up there is no nap."""
