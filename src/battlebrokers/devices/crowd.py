@@ -5,13 +5,11 @@ At each ring it finds, in one numpy comparison, the devices that owe a message, 
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 
 import numpy as np
 import numpy.typing as npt
 
-from battlebrokers.clock import SECOND_NS
 from battlebrokers.devices.alarm import Alarm
 from battlebrokers.devices.device import Device
 from battlebrokers.devices.stopwatch import Stopwatch
@@ -21,12 +19,6 @@ _REST_NS = 400_000
 """Shortest rest between two rings: messages due within it share a ring (and a system call)."""
 _TURN_NS = 3_000_000
 """Longest time devices speak before arrivals get their turn; whoever is left speaks first at the next ring."""
-
-_NAP_NS = 1_000_000
-_NAP_SHARE = 128
-"""While the broker is overloaded, the loop naps after a ring, at most for this share of the latency seen: it then sends
-and hears in bulk, and leaves the processor to the broker. On a broker that keeps up there is no nap."""
-_SHORTEST_NAP_NS = 100_000
 
 
 class Crowd:
@@ -105,9 +97,6 @@ class Crowd:
         self.rings += 1
         now_ns = self._stopwatch.now_ns()
         done = self._speak(now_ns + _TURN_NS)
-        nap_ns = min(_NAP_NS, self._stopwatch.recent_response_ns // _NAP_SHARE)
-        if nap_ns >= _SHORTEST_NAP_NS:
-            time.sleep(nap_ns / SECOND_NS)
         self._set_alarm(self._stopwatch.now_ns() + (_REST_NS if done else 0))
 
     def _set_alarm(self, not_before_ns: int) -> None:

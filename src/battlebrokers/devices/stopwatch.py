@@ -58,8 +58,6 @@ class Stopwatch:
         self.malformed_packets = 0
         self.last_arrival_ns = 0
         self.live_response_ns: list[int] = []
-        self.recent_response_ns = 0
-        """How long one of the latest arrivals took."""
         self._publishes = recorder.publishes
         self._deliveries = recorder.deliveries
 
@@ -154,6 +152,5 @@ class Stopwatch:
         return samples[len(samples) // 2] / 1e6, samples[len(samples) * 99 // 100] / 1e6
 
     def _sample(self, response_ns: int) -> None:
-        self.recent_response_ns = response_ns
         if len(self.live_response_ns) < _LIVE_SAMPLES:
             self.live_response_ns.append(response_ns)

@@ -184,20 +184,3 @@ async def test_operations_are_recorded_in_full(tmp_path):
         ("device", "disconnect", "ok"),
         ("client", "disconnect", "ok"),
     ]
-
-
-async def test_the_loop_naps_only_while_messages_take_long_anyway(tmp_path, monkeypatch):
-    stage = Stage(tmp_path, device_plan(STEADY))
-    naps = []
-    before = []
-    monkeypatch.setattr("battlebrokers.devices.crowd.time.sleep", naps.append)
-    # What arrivals tell of this machine is not what the test is about.
-    monkeypatch.setattr(stage.watch, "_sample", lambda response_ns: None)
-
-    def slow_down() -> None:
-        before.extend(naps)
-        stage.watch.recent_response_ns = SECOND_NS
-
-    await stage.load(lambda: asyncio.get_running_loop().call_later(0.1, slow_down))
-    assert not before
-    assert set(naps) == {0.001}
