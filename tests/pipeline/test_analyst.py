@@ -1,0 +1,120 @@
+"""The analyst as others meet it: a process that starts early, serves many runs, and never outlives its client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from battlebrokers.errors import EnvironmentNotReady, PipelineError, RunFolderError
+from battlebrokers.pipeline.client import Analyst
+from battlebrokers.tables import LEDGER
+from battlebrokers.tables.run_folder import RunFolder
+from pipeline.world import Result, World
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def analyst() -> Iterator[Analyst]:
+    with Analyst.start("local[2]", expected_events=1) as started:
+        yield started
+
+
+def _family(analyst: Analyst) -> list[psutil.Process]:
+    parent = psutil.Process(analyst.pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def _policies(analyst: Analyst) -> set[int]:
+    return {
+        os.sched_getscheduler(int(task.name))
+        for process in _family(analyst)
+        for task in Path(f"/proc/{process.pid}/task").iterdir()
+    }
+
+
+def _run(path: Path) -> World:
+    world = World()
+    device, client = world.device(), world.client("t")
+    world.deliver(client, world.publish(device, "t", 3.0, qos=1), 3.1)
+    world.write(path)
+    return world
+
+
+def test_it_gets_ready_at_idle_priority(analyst: Analyst) -> None:
+    analyst.wait_until_ready(timeout_s=240)
+    assert _policies(analyst) == {os.SCHED_IDLE}
+
+
+def test_it_analyses_one_run_after_the_other(analyst: Analyst, tmp_path: Path) -> None:
+    told: list[str] = []
+    for name in ("one", "two"):
+        _run(tmp_path / name)
+        analysis = analyst.analyze(tmp_path / name, on_progress=lambda step, done, of: told.append(step))
+        assert analysis.seconds > 0
+        assert "journeys" in analysis.steps
+    assert told.count("journeys") == 2
+
+
+def test_whoever_waits_is_served_with_normal_priority(analyst: Analyst, tmp_path: Path) -> None:
+    if os.geteuid() != 0 and os.environ.get("CI"):
+        pytest.skip("the system may forbid raising the priority again")
+    policies: list[set[int]] = []
+    _run(tmp_path / "run")
+    analyst.analyze(tmp_path / "run", on_progress=lambda *_: policies.append(_policies(analyst)))
+    assert os.SCHED_OTHER in policies[0]
+    assert os.SCHED_IDLE not in policies[0]
+
+
+def test_what_goes_wrong_is_raised_here_and_the_next_run_is_served(analyst: Analyst, tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="no manifest"):
+        analyst.analyze(tmp_path / "nothing")
+    _run(tmp_path / "run")
+    analyst.analyze(tmp_path / "run", out=str(tmp_path / "elsewhere"))
+    assert len(Result(RunFolder(tmp_path / "elsewhere")).rows(LEDGER)) == 1
+    assert not (tmp_path / "run" / "measures").exists()
+    analyst.rest()
+
+
+def test_closing_ends_the_jvm_too(analyst: Analyst) -> None:
+    family = _family(analyst)
+    assert any("java" in process.name() for process in family)
+    analyst.close()
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert alive == []
+    with pytest.raises(PipelineError):
+        analyst.analyze("anything")
+
+
+def test_a_missing_java_is_told_through_the_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with Analyst.start() as analyst, pytest.raises(EnvironmentNotReady) as caught:
+        analyst.analyze(tmp_path)
+    assert "openjdk" in caught.value.hint
+
+
+def test_it_ends_when_its_client_is_killed(tmp_path: Path) -> None:
+    script = "import sys, time; from battlebrokers.pipeline.client import Analyst; a = Analyst.start(idle=False)\n"
+    script += "print(a.pid, flush=True)\ntry: a.analyze(sys.argv[1])\nexcept Exception: pass\ntime.sleep(600)"
+    client = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert client.stdout is not None
+        analyst = psutil.Process(int(client.stdout.readline()))
+        family = [analyst, *analyst.children(recursive=True)]
+    finally:
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+    _, alive = psutil.wait_procs(family, timeout=120)
+    assert alive == []
+
+
+def test_the_door_does_not_import_spark() -> None:
+    check = "import sys, battlebrokers.pipeline.client; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
