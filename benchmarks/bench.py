@@ -37,7 +37,7 @@ class Bench:
     @property
     def rounds(self) -> int:
         """How often each comparison is repeated; the median counts."""
-        return 1 if self.quick else 3
+        return 1 if self.quick else 5
 
     def wants(self, *names: str) -> bool:
         """Whether any of these figures is asked for."""

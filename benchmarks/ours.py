@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.run.orchestrator import Glimpse, Orchestrator, RunRequest
 from battlebrokers.scenario.reader import read_scenario
-from battlebrokers.tables import DELIVERIES, OPERATIONS, PUBLISHES, RESOURCES, Table
+from battlebrokers.tables import DELIVERIES, OPERATIONS, RESOURCES, Table
 from battlebrokers.tables.manifest import Manifest, Phase
 from battlebrokers.tables.run_folder import RunFolder
 from benchmarks.bench import Bench
@@ -136,23 +136,11 @@ class Evidence:
         counted = self.table(OPERATIONS, "kind", "outcome").group_by(["kind", "outcome"]).aggregate([([], "count_all")])
         return {(row["kind"], row["outcome"]): row["count_all"] for row in counted.to_pylist()}
 
-    def response_ms(self, client: int | None = None) -> npt.NDArray[np.float64]:
-        """Planned send to arrival of the messages planned in the measure phase; of one client, or of all."""
-        told = self.table(DELIVERIES, "client", "planned_ns", "received_ns")
-        if client is not None:
-            told = told.filter(pc.equal(told["client"], client))
-        planned_ns, received_ns = told["planned_ns"].to_numpy(), told["received_ns"].to_numpy()
-        inside = (planned_ns >= self.window.start_ns) & (planned_ns < self.window.end_ns)
-        answer: npt.NDArray[np.float64] = (received_ns - planned_ns)[inside] / 1e6
-        return answer
-
-    def lag_ms(self) -> npt.NDArray[np.float64]:
-        """Planned send to actual send of the messages planned in the measure phase."""
-        told = self.table(PUBLISHES, "planned_ns", "sent_ns").drop_null()
-        planned_ns, sent_ns = told["planned_ns"].to_numpy(), told["sent_ns"].to_numpy()
-        inside = (planned_ns >= self.window.start_ns) & (planned_ns < self.window.end_ns)
-        answer: npt.NDArray[np.float64] = (sent_ns - planned_ns)[inside] / 1e6
-        return answer
+    def planned_and_response_ns(self) -> npt.NDArray[np.int64]:
+        """Of every message that arrived: when it was planned to leave, and how long after that it came."""
+        told = self.table(DELIVERIES, "planned_ns", "received_ns")
+        planned_ns = told["planned_ns"].to_numpy()
+        return np.stack([planned_ns, told["received_ns"].to_numpy() - planned_ns], axis=1)
 
     @property
     def _seconds(self) -> float:
