@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from battlebrokers.devices.header import HEADER, SEQ_MASK, device_word, stamp_many
+from battlebrokers.devices.header import device_word, stamp_many
 from battlebrokers.devices.node import Node
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.pacing.schedule import NEVER, Schedule
@@ -26,6 +26,7 @@ from battlebrokers.record.publish_log import (
 from battlebrokers.scenario.payloads import PayloadSource
 from battlebrokers.scenario.plan import DevicePlan
 from battlebrokers.scenario.topics import TopicChooser
+from battlebrokers.tables.message_header import HEADER, SEQ_MASK
 
 _BULK = 10
 """From so many messages on, one numpy matrix is cheaper than one bytes object each; measured."""

@@ -1,21 +1,15 @@
 """The 16-byte header that rides in every payload: who sent it, which one it is, when it was planned.
 
-Big endian: one byte version (0xB1), 24 bits device, 32 bits sequence, 64 bits planned run time in nanoseconds.
-Written by devices, read by the stopwatch.
+Its layout is in `tables.message_header`; here it is written by devices and read by the stopwatch, many at a time.
 """
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import numpy.typing as npt
 
-HEADER = struct.Struct(">IIQ")
-HEADER_BYTES = HEADER.size
-VERSION = 0xB1
-MAX_DEVICE = 0xFFFFFF
-SEQ_MASK = 0xFFFFFFFF
+from battlebrokers.tables.message_header import HEADER_BYTES, MAX_DEVICE, SEQ_MASK, VERSION
+
 _TIME_AT = 8
 _NO_TIME = 0x80
 """A first byte of the time from which on it would be negative."""

@@ -11,19 +11,10 @@ from typing import Any, Protocol, cast
 import numpy.typing as npt
 
 from battlebrokers.clock import Anchor
-from battlebrokers.devices.header import (
-    HEADER,
-    HEADER_BYTES,
-    MAX_DEVICE,
-    VERSION,
-    Headers,
-    headers_at,
-    headers_every,
-    ours_at,
-    ours_every,
-)
+from battlebrokers.devices.header import Headers, headers_at, headers_every, ours_at, ours_every
 from battlebrokers.protocols.base import Arrivals, Completion, EqualArrivals, Link
 from battlebrokers.record.recorder import Recorder
+from battlebrokers.tables.message_header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION
 
 Numbers = npt.NDArray[Any]
 

@@ -6,10 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.devices.header import (
-    HEADER,
-    HEADER_BYTES,
-    MAX_DEVICE,
-    VERSION,
     device_word,
     headers_at,
     headers_every,
@@ -17,6 +13,7 @@ from battlebrokers.devices.header import (
     ours_every,
     stamp_many,
 )
+from battlebrokers.tables.message_header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION
 
 
 def test_the_header_is_16_bytes_so_that_the_smallest_standard_payload_carries_it():

@@ -7,11 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from battlebrokers.clock import Anchor
-from battlebrokers.devices.header import HEADER, device_word
+from battlebrokers.devices.header import device_word
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.protocols.base import Arrivals, EqualArrivals
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.tables import DELIVERIES
+from battlebrokers.tables.message_header import HEADER
 
 
 class Listener:
