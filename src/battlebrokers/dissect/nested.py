@@ -1,0 +1,113 @@
+"""A protocol inside another one's messages (MQTT in WebSocket): the inner dissector sees one plain stream per side.
+
+Used by dissectors that carry others. Positions are translated back, so that times and sizes are those on the wire.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from battlebrokers.dissect.registry import Dissector
+from battlebrokers.dissect.talk import Talk
+
+_KEPT_BYTES = 1 << 20
+"""Unread inner bytes beyond this are given up: the inner dissector does not understand them."""
+
+
+class _InnerTalk(Talk):
+    """Tells the outer talk, in its positions."""
+
+    def __init__(self, outer: Talk, protocol: str) -> None:
+        super().__init__(protocol, hints=outer.hints)
+        self._outer = outer
+        self.places: tuple[list[int], list[int]] = ([], [])
+        """Per side: inner offset at which each outer piece begins."""
+        self.pieces: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+        """Per side: where each piece lies outside."""
+
+    def add(
+        self, sender: int, start: int, end: int, kind: str, name: str = "", correlation: str = "", *,
+        failed: bool = False, payload: bytes = b"", payload_bytes: int = -1,
+    ) -> int:  # fmt: skip
+        """The same, told outside."""
+        outer, own = self._outer, self._outer.protocol
+        outer.protocol = self.protocol
+        number = outer.add(
+            sender, self._outside(sender, start)[0], self._outside(sender, max(start, end - 1))[1], kind, name,
+            correlation, failed=failed, payload=payload, payload_bytes=payload_bytes,
+        )  # fmt: skip
+        outer.protocol = own
+        return number
+
+    def ask(self, key: object, number: int, *, ordered: bool = False) -> None:
+        """The same, told outside, under a key of our own."""
+        self._outer.ask((self.protocol, key), number, ordered=ordered)
+
+    def answer(self, key: object, number: int, *, final: bool = True) -> bool:
+        """The same, told outside."""
+        return self._outer.answer((self.protocol, key), number, final=final)
+
+    def waiting(self, key: object) -> int:
+        """The same, asked outside."""
+        return self._outer.waiting((self.protocol, key))
+
+    def broken(self, undecoded_bytes: int = 0) -> None:
+        """The same, told outside."""
+        self._outer.broken(undecoded_bytes)
+
+    def _outside(self, sender: int, offset: int) -> tuple[int, int]:
+        place = max(0, bisect_right(self.places[sender], offset) - 1)
+        return self.pieces[sender][place]
+
+
+class Nested:
+    """The inner conversation."""
+
+    def __init__(self, outer: Talk, dissector: Dissector) -> None:
+        self._talk = _InnerTalk(outer, dissector.name)
+        self._dissection = dissector.open(self._talk)
+        self._unread = [b"", b""]
+        self._at = [0, 0]
+
+    def feed(self, sender: int, payload: bytes, outer_start: int, outer_end: int) -> None:
+        """The next piece of a side's inner stream, and where it lies outside."""
+        talk = self._talk
+        talk.places[sender].append(self._at[sender] + len(self._unread[sender]))
+        talk.pieces[sender].append((outer_start, outer_end))
+        skipped = min(talk.skipping[sender], len(payload))
+        if skipped:
+            talk.skipping[sender] -= skipped
+            self._at[sender] += skipped
+            payload = payload[skipped:]
+        self._unread[sender] += payload
+        self._read(sender)
+        # What the other side had to wait for may have been said now.
+        if self._unread[1 - sender]:
+            self._read(1 - sender)
+
+    def gap(self, sender: int, missing_bytes: int) -> None:
+        """Inner bytes are missing."""
+        self._unread[sender] = b""
+        self._dissection.gap(sender, missing_bytes)
+
+    def _read(self, sender: int) -> None:
+        data = self._unread[sender]
+        used = self._dissection.feed(sender, data, self._at[sender])
+        used = max(0, min(used, len(data)))
+        rest = data[used:]
+        talk = self._talk
+        if talk.skipping[sender]:
+            skipped = min(talk.skipping[sender], len(rest))
+            talk.skipping[sender] -= skipped
+            rest = rest[skipped:]
+            used += skipped
+        if len(rest) > _KEPT_BYTES:
+            talk.broken(len(rest))
+            used, rest = used + len(rest), b""
+        self._at[sender] += used
+        self._unread[sender] = rest
+        # Pieces that lie wholly before what is still unread are not asked for any more.
+        keep = max(0, bisect_right(talk.places[sender], self._at[sender]) - 1)
+        if keep > 64:
+            del talk.places[sender][:keep]
+            del talk.pieces[sender][:keep]

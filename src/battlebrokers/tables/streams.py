@@ -1,0 +1,50 @@
+"""`streams`: one TCP or UDP conversation seen in one capture. Computed by the pipeline."""
+
+from __future__ import annotations
+
+from battlebrokers.tables.base import Column, Table
+
+STREAMS = Table(
+    name="streams",
+    layer="decoded",
+    about="One conversation between two endpoints, seen in one capture; a reused port begins a new one.",
+    columns=(
+        Column("stream", "int64", "The conversation."),
+        Column("epoch", "int32", "How often its ports were reused before, from 0."),
+        Column("file", "int32", "Number of the capture file."),
+        Column("service", "string", "The service at whose wire it was captured; null if nobody said.", nullable=True),
+        Column("transport", "string", "`tcp` or `udp`."),
+        Column("protocol", "string", "Application protocol; null if it was not recognised.", nullable=True),
+        Column("recognised_by", "string", "`content`, `port` or `upgrade`.", nullable=True),
+        Column("client", "string", "Address of whoever opened it."),
+        Column("client_port", "int32", "Its port."),
+        Column("client_service", "string", "The service at that address, if known.", nullable=True),
+        Column("server", "string", "Address of the other side."),
+        Column("server_port", "int32", "Its port."),
+        Column("server_service", "string", "The service at that address, if known.", nullable=True),
+        Column("first_ns", "int64", "Its first packet."),
+        Column("last_ns", "int64", "Its last packet."),
+        Column("packets", "int64", "Packets, both ways."),
+        Column("client_packets", "int64", "Those from the client."),
+        Column("client_bytes", "int64", "Payload from the client, retransmissions not counted twice."),
+        Column("server_bytes", "int64", "Payload from the server, likewise."),
+        Column("messages", "int64", "Application messages."),
+        Column("malformed", "int64", "Messages that break their protocol's rules."),
+        Column("undecoded_bytes", "int64", "Payload no dissector could read."),
+        Column("gap_bytes", "int64", "Payload that was sent and acknowledged but is not in the capture."),
+        Column("completeness", "int16", "SYN 1, SYN-ACK 2, ACK 4, data 8, FIN 16, RST 32; as Wireshark adds them up."),
+        Column("initial_rtt_ns", "int64", "SYN to the ACK of the SYN-ACK.", nullable=True),
+        Column("client_rtt_ns", "int64", "Median time from data of the server to its acknowledgement by the client.", nullable=True),
+        Column("server_rtt_ns", "int64", "Median time from data of the client to its acknowledgement by the server.", nullable=True),
+        Column("retransmissions", "int64", "Segments sent again, by Wireshark's rules (fast and spurious ones included)."),
+        Column("fast_retransmissions", "int64", "Those after duplicate acknowledgements."),
+        Column("spurious_retransmissions", "int64", "Those already acknowledged."),
+        Column("out_of_order", "int64", "Segments that arrived after later ones."),
+        Column("duplicate_acks", "int64", "Acknowledgements that repeat the one before."),
+        Column("zero_windows", "int64", "Segments that say: no room."),
+        Column("window_full", "int64", "Segments that fill the peer's window."),
+        Column("keep_alives", "int64", "Keep-alive probes."),
+        Column("lost_segments", "int64", "Segments before which others are missing in the capture."),
+        Column("acked_unseen", "int64", "Acknowledgements of data that is not in the capture."),
+    ),
+)
