@@ -63,6 +63,12 @@ def dissectors() -> dict[str, Dissector]:
     return _KNOWN
 
 
+@cache
+def known_ports() -> frozenset[int]:
+    """Ports on which servers are expected."""
+    return frozenset(port for known in dissectors().values() for port in known.ports)
+
+
 def recognised(
     transport: Transport, server_port: int, client_port: int, from_client: bytes, from_server: bytes
 ) -> tuple[Dissector, str] | None:

@@ -6,15 +6,20 @@ from battlebrokers.tables.base import Column, Table
 from battlebrokers.tables.deliveries import DELIVERIES
 from battlebrokers.tables.journeys import JOURNEYS
 from battlebrokers.tables.measures import ACTIONS, BALANCE, LATENCIES, LEDGER, PUBLISHING, SERVICES, TIMELINE
+from battlebrokers.tables.messages import EXCHANGES, MESSAGES
 from battlebrokers.tables.operations import NODES, OPERATIONS
+from battlebrokers.tables.packets import PACKETS
 from battlebrokers.tables.publishes import ACKS, PUBLISHES
 from battlebrokers.tables.resources import CLOCKS, RESOURCES
+from battlebrokers.tables.streams import STREAMS
 
 RECORDED = (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES, RESOURCES, CLOCKS)
 DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, PUBLISHING, ACTIONS, BALANCE, SERVICES)
-ALL_TABLES = RECORDED + DERIVED
+DECODED = (PACKETS, STREAMS, MESSAGES, EXCHANGES)
+ALL_TABLES = RECORDED + DECODED + DERIVED
 
 __all__ = [
-    "ACKS", "ACTIONS", "ALL_TABLES", "BALANCE", "CLOCKS", "DELIVERIES", "DERIVED", "JOURNEYS", "LATENCIES", "LEDGER",
-    "NODES", "OPERATIONS", "PUBLISHES", "PUBLISHING", "RECORDED", "RESOURCES", "SERVICES", "TIMELINE", "Column", "Table",
+    "ACKS", "ACTIONS", "ALL_TABLES", "BALANCE", "CLOCKS", "DECODED", "DELIVERIES", "DERIVED", "EXCHANGES", "JOURNEYS",
+    "LATENCIES", "LEDGER", "MESSAGES", "NODES", "OPERATIONS", "PACKETS", "PUBLISHES", "PUBLISHING", "RECORDED",
+    "RESOURCES", "SERVICES", "STREAMS", "TIMELINE", "Column", "Table",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ PACKETS = Table(
     about="One captured frame, headers only; `file` and `payload_at` say where its payload lies.",
     columns=(
         Column("file", "int32", "Number of the capture file, in the order they were given."),
-        Column("frame", "int64", "Number of the frame in its file, from 1."),
+        Column("at", "int64", "Where its record begins in the (unpacked) capture file: grows with its number."),
         Column("captured_ns", "int64", "When the kernel saw it; nanoseconds since the epoch."),
         Column("interface", "int32", "Number of the interface in its file."),
         Column("stream", "int64", "The conversation it belongs to: a hash of file, addresses, ports and protocol; null for what is neither TCP nor UDP.", nullable=True),
