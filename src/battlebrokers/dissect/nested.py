@@ -43,9 +43,9 @@ class _InnerTalk(Talk):
         """The same, told outside, under a key of our own."""
         self._outer.ask((self.protocol, key), number, ordered=ordered)
 
-    def answer(self, key: object, number: int, *, final: bool = True) -> bool:
+    def answer(self, key: object, number: int, *, final: bool = True, early: bool = False) -> bool:
         """The same, told outside."""
-        return self._outer.answer((self.protocol, key), number, final=final)
+        return self._outer.answer((self.protocol, key), number, final=final, early=early)
 
     def waiting(self, key: object) -> int:
         """The same, asked outside."""

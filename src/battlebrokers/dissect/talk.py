@@ -99,6 +99,8 @@ class Talk:
         """The protocol spoken from here on, after an upgrade."""
         self._open: dict[Hashable, deque[Ask]] = {}
         self._asks = 0
+        self._early: dict[Hashable, deque[int]] = {}
+        self._early_since = 0
         self._doubted: set[Hashable] = set()
         self._doubts = False
 
@@ -136,14 +138,22 @@ class Talk:
         self._asks += 1
         if self._asks > _OPEN_ASKS:
             self._drop_oldest()
+        if self._early:
+            self._answer_early(key)
 
-    def answer(self, key: Hashable, number: int, *, final: bool = True) -> bool:
+    def answer(self, key: Hashable, number: int, *, final: bool = True, early: bool = False) -> bool:
         """Message `number` answers the oldest request under `key`; False if there is none.
 
-        With `final=False` more parts of the answer will follow.
+        With `final=False` more parts of the answer will follow. With `early` the answer is kept for a request of the
+        other side that is read later: within a window of packets all the client said is read before the server's words.
         """
         queue = self._open.get(key)
         if not queue:
+            if early:
+                if self._early_since != self.taken or len(self._early) > _OPEN_ASKS:
+                    self._early.clear()
+                self._early_since = self.taken
+                self._early.setdefault(key, deque(maxlen=_OPEN_ASKS)).append(number)
             return False
         if not final:
             queue[0].parts += (number,)
@@ -202,6 +212,15 @@ class Talk:
             self.answered.extend(Answered(ask, -1) for ask in queue)
         self._open.clear()
         self._asks = 0
+
+    def _answer_early(self, key: Hashable) -> None:
+        if self._early_since != self.taken:  # read in an earlier window, before the question was asked
+            self._early.clear()
+        elif numbers := self._early.get(key):
+            number = numbers.popleft()
+            if not numbers:
+                del self._early[key]
+            self.answer(key, number)
 
     def _drop_oldest(self) -> None:
         key = next(iter(self._open))
