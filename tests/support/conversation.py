@@ -78,11 +78,11 @@ def segments(turns: list[Turn], cut: int | list[int] = 1400, transport: str = "t
 
 def heard(
     turns: list[Turn], port: int, *, transport: str = "tcp", cut: int | list[int] = 1400, window: int = 1 << 30,
-    protocol: str | None = None,
+    protocol: str | None = None, hints: object = None,
 ) -> Heard:  # fmt: skip
     """Drive it, `window` packets at a time; with `protocol` insist on what was recognised."""
     packets, content = segments(turns, cut, transport)
-    stream = Stream(transport, 40_000, port, lambda place, size: content[place : place + size])
+    stream = Stream(transport, 40_000, port, lambda place, size: content[place : place + size], hints)
     result = Heard(stream)
     for start in range(0, max(1, len(packets)), window):
         stream.push(packets.part(start, start + window), last=start + window >= len(packets))

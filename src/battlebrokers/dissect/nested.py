@@ -39,9 +39,9 @@ class _InnerTalk(Talk):
         outer.protocol = own
         return number
 
-    def ask(self, key: object, number: int, *, ordered: bool = False) -> None:
+    def ask(self, key: object, number: int, *, ordered: bool = False, hinted: bool = False) -> None:
         """The same, told outside, under a key of our own."""
-        self._outer.ask((self.protocol, key), number, ordered=ordered)
+        self._outer.ask((self.protocol, key), number, ordered=ordered, hinted=hinted)
 
     def answer(self, key: object, number: int, *, final: bool = True, early: bool = False) -> bool:
         """The same, told outside."""
@@ -54,6 +54,10 @@ class _InnerTalk(Talk):
     def broken(self, undecoded_bytes: int = 0) -> None:
         """The same, told outside."""
         self._outer.broken(undecoded_bytes)
+
+    def undecoded(self, count: int) -> None:
+        """The same, told outside."""
+        self._outer.undecoded(count)
 
     def _outside(self, sender: int, offset: int) -> tuple[int, int]:
         place = max(0, bisect_right(self.places[sender], offset) - 1)
@@ -87,25 +91,26 @@ class Nested:
 
     def gap(self, sender: int, missing_bytes: int) -> None:
         """Inner bytes are missing."""
+        self._talk.undecoded(len(self._unread[sender]))
+        self._at[sender] += len(self._unread[sender])
         self._unread[sender] = b""
+        self._talk.skipping[sender] = 0
         self._dissection.gap(sender, missing_bytes)
 
     def _read(self, sender: int) -> None:
-        data = self._unread[sender]
-        used = self._dissection.feed(sender, data, self._at[sender])
-        used = max(0, min(used, len(data)))
-        rest = data[used:]
         talk = self._talk
-        if talk.skipping[sender]:
-            skipped = min(talk.skipping[sender], len(rest))
+        while data := self._unread[sender]:
+            used = max(0, min(self._dissection.feed(sender, data, self._at[sender]), len(data)))
+            skipped = min(talk.skipping[sender], len(data) - used)
             talk.skipping[sender] -= skipped
-            rest = rest[skipped:]
-            used += skipped
-        if len(rest) > _KEPT_BYTES:
-            talk.broken(len(rest))
-            used, rest = used + len(rest), b""
-        self._at[sender] += used
-        self._unread[sender] = rest
+            self._at[sender] += used + skipped
+            self._unread[sender] = data[used + skipped :]
+            if not skipped:
+                break
+        if len(self._unread[sender]) > _KEPT_BYTES:
+            talk.broken(len(self._unread[sender]))
+            self._at[sender] += len(self._unread[sender])
+            self._unread[sender] = b""
         # Pieces that lie wholly before what is still unread are not asked for any more.
         keep = max(0, bisect_right(talk.places[sender], self._at[sender]) - 1)
         if keep > 64:

@@ -96,10 +96,18 @@ class Stream:
         else:
             self._segments(window, last=last)
         if last and self._talk is not None:
+            self._finish(self._talk)
+        self._settle(last=last)
+
+    def _finish(self, talk: Talk) -> None:
+        """Show what is left once more: what lasts until the end is whole now."""
+        talk.ended = True
+        talk.need = [0, 0]
+        if self._transport == "tcp":
             for sender in (CLIENT, SERVER):
-                self.undecoded_bytes += len(self._sides[sender].unread)
-            self._talk.end()
-        self._settle()
+                self._advance(sender)
+        for side in self._sides:
+            self.undecoded_bytes += len(side.unread)
 
     def _rest(self) -> None:
         if self._talk is not None and not any(side.unread for side in self._sides):
@@ -128,6 +136,7 @@ class Stream:
             self._talk = Talk(dissector.name, hints=self._hints)
         self._talk.protocol = self.protocol = dissector.name
         self._talk.next = None
+        self._talk.need = [0, 0]
         self._dissection = dissector.open(self._talk)
 
     def _advance(self, sender: int) -> None:
@@ -190,8 +199,7 @@ class Stream:
     def _feed(self, sender: int) -> None:
         talk, side = self._talk, self._sides[sender]
         assert talk is not None
-        while side.unread and len(side.unread) >= talk.need[sender]:
-            assert self._dissection is not None
+        while self._dissection is not None and side.unread and len(side.unread) >= talk.need[sender]:
             size = len(side.unread)
             used = max(0, min(self._dissection.feed(sender, side.unread, side.at), size))
             skipped = min(talk.skipping[sender], size - used)
@@ -200,6 +208,9 @@ class Stream:
             side.unread = side.unread[used + skipped :]
             if talk.next is not None:
                 self._switch(talk.next)
+                # What the client held back until the answer was there comes before what the server said after it.
+                if sender == SERVER and self._dissection is not None:
+                    self._feed(CLIENT)
                 continue
             if not used + skipped or not skipped:
                 break
@@ -211,6 +222,10 @@ class Stream:
 
     def _switch(self, protocol: str) -> None:
         following = dissectors().get(protocol)
+        if not protocol:
+            client, server = (side.unread[:512] for side in self._sides)
+            found = recognised(self._transport, *self._ports, client, server)
+            following = found[0] if found is not None and found[1] == "content" else None
         if following is None:
             self._dissection = None
             self.protocol = protocol
@@ -245,7 +260,7 @@ class Stream:
             if used < len(content):
                 self._talk.broken(len(content) - max(0, used))
 
-    def _settle(self) -> None:
+    def _settle(self, *, last: bool) -> None:
         """Give the new messages their times, and make exchanges of what was answered."""
         talk = self._talk
         if talk is None:
@@ -258,6 +273,9 @@ class Stream:
             self._told[number] = told
             number += 1
         talk.taken, talk.found = number, []
+        talk.reconcile(lambda request, response: self._told[request].first_ns <= self._told[response].last_ns)
+        if last:
+            talk.end()
         for answered in talk.answered:
             self._exchange(answered)
         talk.answered = []
@@ -292,7 +310,7 @@ class Stream:
                 ask.number, request, answered.response, response,
                 sum(told.found.end - told.found.start for told in whole),
                 whole[0].first_ns if whole and response is not None else 0,
-                "order" if ask.ordered else "id", ask.certain,
+                "hint" if ask.hinted else "order" if ask.ordered else "id", ask.certain,
             )
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ them into times. Pairing lives here once for all protocols: by id, or by order w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
@@ -49,6 +49,8 @@ class Ask:
     certain: bool
     parts: tuple[int, ...] = ()
     """Numbers of answers that were not the last one."""
+    hinted: bool = False
+    """Whether the contender's spec says what its answer looks like."""
 
 
 @dataclass(slots=True)
@@ -96,13 +98,16 @@ class Talk:
         self.skipping = [0, 0]
         """Per sender: bytes of the message told last that are not to be shown."""
         self.next: str | None = None
-        """The protocol spoken from here on, after an upgrade."""
+        """The protocol spoken from here on, after an upgrade; empty: content tells."""
+        self.notes: dict[str, str] = {}
+        """What one protocol leaves to the next one after an upgrade: what they agreed on."""
+        self.ended = False
+        """Nothing more will come: what is shown now is all there is."""
         self._open: dict[Hashable, deque[Ask]] = {}
         self._asks = 0
-        self._early: dict[Hashable, deque[int]] = {}
-        self._early_since = 0
         self._doubted: set[Hashable] = set()
         self._doubts = False
+        self._early: dict[Hashable, list[tuple[int, bool]]] = {}
 
     def add(
         self, sender: int, start: int, end: int, kind: str, name: str = "", correlation: str = "", *,
@@ -128,18 +133,16 @@ class Talk:
         )  # fmt: skip
         return self.taken + len(self.found) - 1
 
-    def ask(self, key: Hashable, number: int, *, ordered: bool = False) -> None:
+    def ask(self, key: Hashable, number: int, *, ordered: bool = False, hinted: bool = False) -> None:
         """Message `number` wants an answer under `key`; `ordered` when only their order tells which is whose."""
         queue = self._open.get(key)
         if queue is None:
             queue = self._open[key] = deque()
         certain = not (ordered and (self._doubts or key in self._doubted))
-        queue.append(Ask(number, ordered, certain))
+        queue.append(Ask(number, ordered, certain, hinted=hinted))
         self._asks += 1
         if self._asks > _OPEN_ASKS:
             self._drop_oldest()
-        if self._early:
-            self._answer_early(key)
 
     def answer(self, key: Hashable, number: int, *, final: bool = True, early: bool = False) -> bool:
         """Message `number` answers the oldest request under `key`; False if there is none.
@@ -150,10 +153,7 @@ class Talk:
         queue = self._open.get(key)
         if not queue:
             if early:
-                if self._early_since != self.taken or len(self._early) > _OPEN_ASKS:
-                    self._early.clear()
-                self._early_since = self.taken
-                self._early.setdefault(key, deque(maxlen=_OPEN_ASKS)).append(number)
+                self._early.setdefault(key, []).append((number, final))
             return False
         if not final:
             queue[0].parts += (number,)
@@ -164,6 +164,20 @@ class Talk:
         self._asks -= 1
         self.answered.append(Answered(ask, number))
         return True
+
+    def reconcile(self, before: Callable[[int, int], bool]) -> None:
+        """Both sides have been read up to the same moment: early answers find their requests now, or never.
+
+        `before` says of two message numbers whether the first one was sent before the second.
+        """
+        for key, answers in self._early.items():
+            for number, final in answers:
+                queue = self._open.get(key)
+                if not queue:
+                    break
+                if before(queue[0].number, number):
+                    self.answer(key, number, final=final)
+        self._early.clear()
 
     def waiting(self, key: Hashable) -> int:
         """How many requests wait under `key`."""
@@ -183,8 +197,12 @@ class Talk:
         self.malformed += 1
         self.undecoded_bytes += undecoded_bytes
 
+    def undecoded(self, count: int) -> None:
+        """Count bytes that nobody can read, though no rule is broken."""
+        self.undecoded_bytes += count
+
     def become(self, protocol: str) -> None:
-        """From the next byte of both sides on another protocol is spoken."""
+        """From the next byte of both sides on another protocol is spoken; an empty name: see what it is."""
         self.next = protocol
 
     def doubt(self) -> None:
@@ -212,15 +230,6 @@ class Talk:
             self.answered.extend(Answered(ask, -1) for ask in queue)
         self._open.clear()
         self._asks = 0
-
-    def _answer_early(self, key: Hashable) -> None:
-        if self._early_since != self.taken:  # read in an earlier window, before the question was asked
-            self._early.clear()
-        elif numbers := self._early.get(key):
-            number = numbers.popleft()
-            if not numbers:
-                del self._early[key]
-            self.answer(key, number)
 
     def _drop_oldest(self) -> None:
         key = next(iter(self._open))
