@@ -17,9 +17,11 @@ from battlebrokers.cli.check import check
 from battlebrokers.cli.compare import compare
 from battlebrokers.cli.doctor import doctor
 from battlebrokers.cli.list_runs import list_runs
+from battlebrokers.cli.pcap import pcap
 from battlebrokers.cli.report import report
 from battlebrokers.cli.run import run
 from battlebrokers.cli.schema import schema
+from battlebrokers.cli.trace import explain, trace
 from battlebrokers.errors import BattleError, ExitCode
 
 app = typer.Typer(
@@ -35,6 +37,9 @@ app.command("check")(check)
 app.command("run")(run)
 app.command("battle")(battle)
 app.command("analyze")(analyze)
+app.command("pcap")(pcap)
+app.command("trace")(trace)
+app.command("explain")(explain)
 app.command("list")(list_runs)
 app.command("report")(report)
 app.command("compare")(compare)

@@ -15,7 +15,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +26,11 @@ from battlebrokers.errors import BattleError, PipelineError
 if TYPE_CHECKING:
     from battlebrokers.pipeline.session import Session
 
+Progress = Callable[[str, int, int], None]
+
 _REHEARSALS = 2
+_WORK = ("analyze", "decode")
+"""Orders whose outcome somebody waits for."""
 
 
 class _WithoutPandas(importlib.abc.MetaPathFinder):
@@ -88,7 +92,7 @@ class _Desk:
         for line in sys.stdin:
             with contextlib.suppress(ValueError):
                 order = json.loads(line)
-                if order.get("do") == "analyze":
+                if order.get("do") in _WORK:
                     # Someone waits: stop being polite at once, also in the middle of starting up.
                     self._priority.normal()
                 self.orders.put(order)
@@ -152,10 +156,10 @@ def _rehearse(session: Session, desk: _Desk) -> None:
 def _serve(session: Session, desk: _Desk, priority: _Priority) -> None:
     while (order := desk.orders.get()) is not None:
         match order.get("do"):
-            case "analyze":
+            case "analyze" | "decode" as work:
                 priority.normal()
                 desk.busy = True
-                news = _analyze(session, desk, order)
+                news = _work(_analyze if work == "analyze" else _decode, session, desk, order)
                 # In this order: who hears the news may leave at once.
                 desk.busy = False
                 desk.tell(**news)
@@ -165,22 +169,40 @@ def _serve(session: Session, desk: _Desk, priority: _Priority) -> None:
                 return
 
 
-def _analyze(session: Session, desk: _Desk, order: dict[str, Any]) -> dict[str, Any]:
-    """Analyse one run; the news to tell of it."""
-    from battlebrokers.pipeline.graph import analyze
+def _work(
+    work: Callable[[Session, Progress, dict[str, Any]], dict[str, Any]],
+    session: Session,
+    desk: _Desk,
+    order: dict[str, Any],
+) -> dict[str, Any]:
+    """Do what was ordered; the news to tell of it."""
 
     def progress(step: str, done: int, of: int) -> None:
         desk.tell("progress", step=step, done=done, of=of)
 
     try:
-        outcome = analyze(session.spark, str(order["run"]), order.get("out"), progress)
+        return {"event": "done", **work(session, progress, order)}
     except BattleError as error:
         traceback.print_exc()
         return _failure(error)
     except Exception as error:  # noqa: BLE001 - told to the one who waits
         traceback.print_exc()
         return _failure(PipelineError(f"the analysis failed: {error}"))
-    return {"event": "done", "seconds": outcome.seconds, "steps": outcome.steps, "defects": len(outcome.defects)}
+
+
+def _analyze(session: Session, progress: Progress, order: dict[str, Any]) -> dict[str, Any]:
+    from battlebrokers.pipeline.graph import analyze
+
+    outcome = analyze(session.spark, str(order["run"]), order.get("out"), progress)
+    return {"seconds": outcome.seconds, "steps": outcome.steps, "defects": len(outcome.defects)}
+
+
+def _decode(session: Session, progress: Progress, order: dict[str, Any]) -> dict[str, Any]:
+    from battlebrokers.pipeline.captures import Captures, decode
+    from battlebrokers.pipeline.store import open_store
+
+    captures = Captures(order["files"], names=order["names"])
+    return {"summary": decode(session.spark, captures, open_store(order["out"], session.spark), progress)}
 
 
 def _failure(error: BattleError) -> dict[str, Any]:

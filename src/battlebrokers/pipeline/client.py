@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -83,14 +83,16 @@ class Analyst:
 
     def analyze(self, run: str | Path, on_progress: Progress = lambda *_: None, out: str | None = None) -> Analysis:
         """Compute all tables of a run; waits, and raises what went wrong."""
-        self._say(do="analyze", run=str(run), out=out)
-        while True:
-            news = self._next(None)
-            match news.get("event"):
-                case "progress":
-                    on_progress(news["step"], news["done"], news["of"])
-                case "done":
-                    return Analysis(news["seconds"], news["steps"], news["defects"])
+        news = self._order(on_progress, do="analyze", run=str(run), out=out)
+        return Analysis(news["seconds"], news["steps"], news["defects"])
+
+    def decode(
+        self, files: Sequence[str], out: str, names: Mapping[str, str], on_progress: Progress = lambda *_: None
+    ) -> dict[str, Any]:
+        """Compute the tables of captures alone; returns their summary. `names` says which service has which address."""
+        news = self._order(on_progress, do="decode", files=list(files), out=out, names=dict(names))
+        summary: dict[str, Any] = news["summary"]
+        return summary
 
     def rest(self) -> None:
         """Nothing to do for a while: go back to idle priority."""
@@ -119,6 +121,17 @@ class Analyst:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _order(self, on_progress: Progress, **order: Any) -> dict[str, Any]:
+        """Have something done and wait for it."""
+        self._say(**order)
+        while True:
+            news = self._next(None)
+            match news.get("event"):
+                case "progress":
+                    on_progress(news["step"], news["done"], news["of"])
+                case "done":
+                    return news
 
     def _say(self, **order: Any) -> None:
         try:

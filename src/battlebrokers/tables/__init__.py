@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from battlebrokers.tables.base import Column, Table
+from battlebrokers.tables.base import LAYERS, Column, Table
 from battlebrokers.tables.deliveries import DELIVERIES
 from battlebrokers.tables.journeys import JOURNEYS
 from battlebrokers.tables.measures import ACTIONS, BALANCE, LATENCIES, LEDGER, PUBLISHING, SERVICES, TIMELINE
@@ -12,14 +12,16 @@ from battlebrokers.tables.packets import PACKETS
 from battlebrokers.tables.publishes import ACKS, PUBLISHES
 from battlebrokers.tables.resources import CLOCKS, RESOURCES
 from battlebrokers.tables.streams import STREAMS
+from battlebrokers.tables.wire import HOPS, RESPONSES, TRAFFIC
 
 RECORDED = (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES, RESOURCES, CLOCKS)
 DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, PUBLISHING, ACTIONS, BALANCE, SERVICES)
 DECODED = (PACKETS, STREAMS, MESSAGES, EXCHANGES)
-ALL_TABLES = RECORDED + DECODED + DERIVED
+WIRE = (HOPS, RESPONSES, TRAFFIC)
+ALL_TABLES = tuple(sorted(RECORDED + DECODED + DERIVED + WIRE, key=lambda table: LAYERS.index(table.layer)))
 
 __all__ = [
-    "ACKS", "ACTIONS", "ALL_TABLES", "BALANCE", "CLOCKS", "DECODED", "DELIVERIES", "DERIVED", "EXCHANGES", "JOURNEYS",
-    "LATENCIES", "LEDGER", "MESSAGES", "NODES", "OPERATIONS", "PACKETS", "PUBLISHES", "PUBLISHING", "RECORDED",
-    "RESOURCES", "SERVICES", "STREAMS", "TIMELINE", "Column", "Table",
+    "ACKS", "ACTIONS", "ALL_TABLES", "BALANCE", "CLOCKS", "DECODED", "DELIVERIES", "DERIVED", "EXCHANGES", "HOPS",
+    "JOURNEYS", "LATENCIES", "LEDGER", "MESSAGES", "NODES", "OPERATIONS", "PACKETS", "PUBLISHES", "PUBLISHING", "RECORDED",
+    "RESOURCES", "RESPONSES", "SERVICES", "STREAMS", "TIMELINE", "TRAFFIC", "WIRE", "Column", "Table",
 ]  # fmt: skip

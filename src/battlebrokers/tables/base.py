@@ -6,11 +6,12 @@ Recorders, the pipeline, readers and the reference docs all take their schema fr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import pyarrow as pa
 
 Layer = Literal["recorded", "decoded", "journeys", "measures"]
+LAYERS: tuple[Layer, ...] = get_args(Layer)
 Kind = Literal["string", "bool", "int8", "int16", "int32", "int64", "float64"]
 
 _SPARK_TYPE: dict[Kind, str] = {

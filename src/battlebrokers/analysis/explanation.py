@@ -1,0 +1,107 @@
+"""Which service holds the slow messages back: shares of time on the deciding way, slow messages beside ordinary ones.
+
+Called by `bb explain` and the report. A service is named only when its share grows with slowness; else nobody is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from battlebrokers.analysis.traces import OUTSIDE, Trace, Traces
+
+WIRE = "the wire"
+_MOST = 2000
+_SLOW = 0.99
+_LEAST_TRACES = 20
+_MOST_OF_IT = 0.5
+"""A service must explain at least so much of what slow messages take longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One service's part in the time of followed messages."""
+
+    service: str
+    slow: float
+    """Of the time of the slowest hundredth."""
+    ordinary: float
+    """Of the time of the faster half."""
+    slow_mean_ns: float
+    ordinary_mean_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The services, the one that explains most first."""
+
+    traces: int
+    slow_ns: float
+    """Mean time of the slow messages."""
+    ordinary_ns: float
+    shares: tuple[Share, ...]
+
+    @property
+    def culprit(self) -> Share | None:
+        """The one service that holds the slow messages back, if there is one."""
+        named = [share for share in self.shares if share.service not in (OUTSIDE, WIRE)]
+        if self.traces < _LEAST_TRACES or not named:
+            return None
+        first = max(named, key=lambda share: share.slow_mean_ns - share.ordinary_mean_ns)
+        added_ns = first.slow_mean_ns - first.ordinary_mean_ns
+        return first if added_ns > _MOST_OF_IT * (self.slow_ns - self.ordinary_ns) else None
+
+    def sentences(self) -> list[str]:
+        """What it comes to, in words."""
+        if self.traces < _LEAST_TRACES:
+            return [f"Only {self.traces} messages could be followed: too few to explain anything."]
+        slower = self.slow_ns / self.ordinary_ns if self.ordinary_ns else 0.0
+        first = f"The slowest hundredth took {_ms(self.slow_ns)}, {slower:.1f} times as long as the faster half."
+        culprit = self.culprit
+        if culprit is None:
+            return [first, "No single service explains the difference."]
+        blame = (
+            f"{culprit.service} holds them back: {_ms(culprit.slow_mean_ns)} inside it instead of "
+            f"{_ms(culprit.ordinary_mean_ns)}, {culprit.slow:.0%} of the slow messages' time and "
+            f"{culprit.ordinary:.0%} of the others'."
+        )
+        return [first, blame]
+
+
+def explain(traces: Traces) -> Explanation:
+    """Compare the slowest hundredth with the faster half."""
+    slow = traces.between(_SLOW, 1.0, _MOST)
+    ordinary = traces.between(0.0, 0.5, _MOST)
+    slow_by, slow_ns = _time_by_service(slow)
+    ordinary_by, ordinary_ns = _time_by_service(ordinary)
+    shares = [
+        Share(
+            service,
+            slow_by.get(service, 0.0) / slow_ns if slow_ns else 0.0,
+            ordinary_by.get(service, 0.0) / ordinary_ns if ordinary_ns else 0.0,
+            slow_by.get(service, 0.0),
+            ordinary_by.get(service, 0.0),
+        )
+        for service in {*slow_by, *ordinary_by}
+    ]
+    shares.sort(key=lambda share: (-(share.slow_mean_ns - share.ordinary_mean_ns), share.service))
+    return Explanation(len(traces), slow_ns, ordinary_ns, tuple(shares))
+
+
+def _time_by_service(traces: Sequence[Trace]) -> tuple[dict[str, float], float]:
+    """Mean time per message inside each service on the deciding way, and of the whole way."""
+    inside: dict[str, float] = {}
+    whole = 0.0
+    for trace in traces:
+        way = trace.way()
+        whole += way[-1].received_ns - way[0].sent_ns
+        for leg in way:
+            inside[WIRE] = inside.get(WIRE, 0.0) + leg.received_ns - leg.sent_ns
+            if leg.inside_ns is not None:
+                inside[leg.sender] = inside.get(leg.sender, 0.0) + leg.inside_ns
+    count = max(1, len(traces))
+    return {service: spent / count for service, spent in inside.items()}, whole / count
+
+
+def _ms(value_ns: float) -> str:
+    return f"{value_ns / 1e6:.3g} ms"

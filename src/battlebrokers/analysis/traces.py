@@ -1,0 +1,153 @@
+"""Followed messages: the legs of single journeys, read from `hops`, and the way that decided when each arrived.
+
+Called by `bb trace`, `bb explain` and the report. Reads Parquet with pyarrow; small answers out of large tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from battlebrokers.errors import InputError
+from battlebrokers.tables import HOPS, JOURNEYS
+from battlebrokers.tables.run_folder import RunFolder
+
+OUTSIDE = "outside"
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One leg of a followed message between two services."""
+
+    number: int
+    parent: int | None
+    sender: str
+    receiver: str
+    protocol: str
+    kind: str
+    name: str
+    sent_ns: int
+    received_ns: int
+    inside_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One message with all its legs, in the order they began."""
+
+    id: int
+    device: int | None
+    seq: int | None
+    confidence: float
+    legs: tuple[Leg, ...]
+
+    @property
+    def began_ns(self) -> int:
+        """Its first byte on any wire."""
+        return self.legs[0].sent_ns
+
+    @property
+    def took_ns(self) -> int:
+        """From its first byte on any wire to its last."""
+        return max(leg.received_ns for leg in self.legs) - self.began_ns
+
+    @property
+    def title(self) -> str:
+        """How a user names it."""
+        return f"{self.device}:{self.seq}" if self.device is not None else f"{self.id & 0xFFFFFFFFFFFFFFFF:016x}"
+
+    def way(self) -> list[Leg]:
+        """The legs that decided when it arrived last: back from the last arrival through the parents."""
+        by_number = {leg.number: leg for leg in self.legs}
+        leg: Leg | None = max(self.legs, key=lambda leg: leg.received_ns)
+        found: list[Leg] = []
+        while leg is not None and leg not in found:
+            found.append(leg)
+            leg = by_number.get(leg.parent) if leg.parent is not None else None
+        return found[::-1]
+
+
+class Traces:
+    """All followed messages of a run or of decoded captures."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        place = folder.table(HOPS)
+        if not place.is_dir():
+            raise InputError(
+                f"{folder.path} has no followed messages",
+                hint="Run with --capture, or look into captures with `bb pcap`.",
+            )
+        self._rows = pq.read_table(place)
+        if self._rows.num_rows:
+            ends = self._rows.group_by("trace").aggregate([("sent_ns", "min"), ("received_ns", "max")])
+            self._ids: npt.NDArray[np.int64] = ends["trace"].to_numpy()
+            self._took_ns: npt.NDArray[np.int64] = pc.subtract(ends["received_ns_max"], ends["sent_ns_min"]).to_numpy()
+        else:
+            self._ids = self._took_ns = np.empty(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def slowest(self, count: int) -> list[Trace]:
+        """The messages that took longest, the slowest first."""
+        order = np.argsort(-self._took_ns, kind="stable")[:count]
+        return self.of(self._ids[order])
+
+    def between(self, low: float, high: float, most: int) -> list[Trace]:
+        """Messages whose time lies between two quantiles, evenly picked if there are more than `most`."""
+        order = np.argsort(self._took_ns, kind="stable")
+        part = order[int(low * len(order)) : max(int(low * len(order)) + 1, int(high * len(order)))]
+        picked = part[np.linspace(0, len(part) - 1, min(most, len(part))).astype(np.int64)] if len(part) else part
+        return self.of(self._ids[picked])
+
+    def lost(self, count: int) -> list[Trace]:
+        """Messages that never reached whoever waited for them, as far as they got."""
+        place = self._folder.table(JOURNEYS)
+        if place.is_dir():
+            gone = pq.read_table(place, columns=["device", "seq", "outcome"])
+            gone = gone.filter(pc.equal(gone["outcome"], "lost")).slice(0, count)
+            pairs = set(zip(gone["device"].to_pylist(), gone["seq"].to_pylist(), strict=True))
+            wanted = self._rows.filter(pc.is_in(self._rows["seq"], gone["seq"].combine_chunks()))
+            told = zip(*(wanted[name].to_pylist() for name in ("trace", "device", "seq")), strict=True)
+            return self.of(list(dict.fromkeys(trace for trace, device, seq in told if (device, seq) in pairs)))
+        left = pc.unique(self._rows.filter(pc.equal(self._rows["receiver"], OUTSIDE))["trace"])
+        inside = self._rows.filter(pc.invert(pc.is_in(self._rows["trace"], left)))
+        return self.of(pc.unique(inside["trace"]).to_pylist()[:count])
+
+    def named(self, name: str) -> list[Trace]:
+        """The message `device:seq`, or the one with that hexadecimal id."""
+        device, colon, seq = name.partition(":")
+        try:
+            if colon:
+                rows = pc.and_(pc.equal(self._rows["device"], int(device)), pc.equal(self._rows["seq"], int(seq)))
+            else:
+                number = int(name, 16)
+                number -= 1 << 64 if number >> 63 else 0
+                rows = pc.equal(self._rows["trace"], pa.scalar(number, pa.int64()))
+        except (ValueError, pa.ArrowInvalid):
+            raise InputError(f"{name!r} names no message", hint="Say device:seq, for example 12:345.") from None
+        return self.of(pc.unique(self._rows.filter(rows)["trace"]).to_pylist())
+
+    def of(self, ids: Sequence[int] | npt.NDArray[np.int64]) -> list[Trace]:
+        """These messages, in this order."""
+        wanted = [int(number) for number in ids]
+        rows = self._rows.filter(pc.is_in(self._rows["trace"], pa.array(wanted, pa.int64())))
+        legs: dict[int, list[dict[str, Any]]] = {}
+        for row in rows.sort_by([("trace", "ascending"), ("leg", "ascending")]).to_pylist():
+            legs.setdefault(row["trace"], []).append(row)
+        return [_trace(number, legs[number]) for number in wanted if number in legs]
+
+
+def _trace(number: int, rows: list[dict[str, Any]]) -> Trace:
+    first = rows[0]
+    names = ("parent", "sender", "receiver", "protocol", "kind", "name", "sent_ns", "received_ns", "inside_ns")
+    legs = tuple(Leg(row["leg"], *(row[name] for name in names)) for row in rows)
+    return Trace(number, first["device"], first["seq"], min(row["confidence"] for row in rows), legs)

@@ -1,0 +1,345 @@
+"""Sorted packets in, streams, messages and exchanges out: the body of the one Spark stage that runs Python on captures.
+
+Runs in Spark's Python workers, on packets of whole conversations in capture order; holds one window of one of them.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from battlebrokers.dissect.registry import Transport, known_ports
+from battlebrokers.dissect.segments import ACK, SYN, Segments
+from battlebrokers.dissect.stream import Exchange, Reader, Stream, Told
+from battlebrokers.dissect.tcp_analysis import TcpAnalysis
+from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
+
+WANTED = (
+    "stream", "captured_ns", "at", "file", "protocol", "low", "source", "destination", "source_port",
+    "destination_port", "seq", "ack", "flags", "window", "window_shift", "mss", "payload_at", "payload_bytes",
+    "missing_bytes",
+)  # fmt: skip
+"""The columns of a packet this stage reads; `low` says that its source is the smaller of the two endpoints."""
+
+_TABLES = (STREAMS, MESSAGES, EXCHANGES)
+_WINDOW_PACKETS = 32_768
+_WINDOW_BYTES = 8 << 20
+_BATCH_ROWS = 50_000
+_SENDER = ("client", "server")
+_WORDS = ("source", "destination")
+
+Row = tuple[Any, ...]
+Columns = dict[str, npt.NDArray[Any]]
+Endpoint = tuple[str, int]
+"""Address and port."""
+
+
+def result_schema() -> pa.Schema:
+    """One struct column per table; in each row exactly one of them is not null."""
+    return pa.schema([pa.field(table.name, pa.struct(list(table.arrow_schema())), nullable=True) for table in _TABLES])
+
+
+def result_ddl() -> str:
+    """The same for Spark."""
+    columns = [f"{table.name} STRUCT<{table.spark_ddl().replace('` ', '`: ')}>" for table in _TABLES]
+    return ", ".join(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is known beside the packets."""
+
+    files: Sequence[str]
+    """Where each capture lies, unpacked."""
+    captured_at: Mapping[int, str]
+    """File number → the service at whose wire it was captured."""
+    names: Mapping[str, str]
+    """Address, or address:port → service."""
+    hints: object = None
+
+    def service(self, address: str, port: int) -> str | None:
+        """Who lives there."""
+        return self.names.get(f"{address}:{port}") or self.names.get(address)
+
+
+def converse(batches: Iterable[pa.RecordBatch], around: Surroundings) -> Iterator[pa.RecordBatch]:
+    """All conversations of a partition; rows of one conversation come together and in order."""
+    sink = _Sink()
+    readers = _Readers(around.files)
+    current: _Conversation | None = None
+    for batch in batches:
+        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in WANTED if name not in _WORDS}
+        stream = columns["stream"]
+        starts = [0, *(np.flatnonzero(np.diff(stream)) + 1).tolist()] if len(stream) else []
+        for start, end in zip(starts, [*starts[1:], len(stream)], strict=True):
+            if current is None or current.stream != stream[start]:
+                if current is not None:
+                    current.end()
+                current = _begin(batch, columns, start, around, readers, sink)
+            current.take(_part(columns, start, end))
+            yield from sink.full()
+    if current is not None:
+        current.end()
+    yield from sink.rest()
+
+
+def _begin(
+    batch: pa.RecordBatch, columns: Columns, first: int, around: Surroundings, readers: _Readers, sink: _Sink
+) -> _Conversation:
+    source = (str(batch.column("source")[first]), int(columns["source_port"][first]))
+    destination = (str(batch.column("destination")[first]), int(columns["destination_port"][first]))
+    file = int(columns["file"][first])
+    transport: Transport = "tcp" if int(columns["protocol"][first]) == 6 else "udp"
+    wire = _Wire(int(columns["stream"][first]), file, transport, around, readers.of(file), sink)
+    low, high = (source, destination) if bool(columns["low"][first]) else (destination, source)
+    return _Conversation(wire, low, high)
+
+
+class _Readers:
+    """Captures by number, mapped into memory when first needed."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._files = files
+        self._open: dict[int, Reader] = {}
+
+    def of(self, number: int) -> Reader:
+        """Reads from that capture."""
+        reader = self._open.get(number)
+        if reader is None:
+            with Path(self._files[number]).open("rb") as file:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            reader = self._open[number] = lambda place, size: content[place : place + size]
+        return reader
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """What all connections of one pair of endpoints share."""
+
+    stream: int
+    file: int
+    transport: Transport
+    around: Surroundings
+    read: Reader
+    sink: _Sink
+
+
+class _Conversation:
+    """One pair of endpoints; several connections one after the other if ports were reused."""
+
+    def __init__(self, wire: _Wire, low: Endpoint, high: Endpoint) -> None:
+        self.stream = wire.stream
+        self._wire = wire
+        self._low, self._high = low, high
+        self._epoch = 0
+        self._connection: _Connection | None = None
+        self._window: list[Columns] = []
+        self._packets = 0
+        self._bytes = 0
+
+    def take(self, rows: Columns) -> None:
+        """More of its packets."""
+        done, count = 0, len(rows["captured_ns"])
+        while done < count:
+            end = min(count, done + _WINDOW_PACKETS - self._packets)
+            part = _part(rows, done, end)
+            self._window.append(part)
+            self._packets += end - done
+            self._bytes += int(part["payload_bytes"].sum())
+            done = end
+            if self._packets >= _WINDOW_PACKETS or self._bytes >= _WINDOW_BYTES:
+                self._flush()
+
+    def end(self) -> None:
+        """That was all."""
+        self._flush()
+        if self._connection is not None:
+            self._connection.end()
+
+    def _flush(self) -> None:
+        if not self._window:
+            return
+        columns = {name: np.concatenate([part[name] for part in self._window]) for name in self._window[0]}
+        self._window, self._packets, self._bytes = [], 0, 0
+        cuts = self._openings(columns) if self._wire.transport == "tcp" else []
+        if self._connection is None and (not cuts or cuts[0] > 0):
+            cuts = [0, *cuts]
+        count = len(columns["flags"])
+        if self._connection is not None:
+            self._connection.push(_part(columns, 0, cuts[0] if cuts else count))
+        for start, end in zip(cuts, [*cuts[1:], count], strict=True):
+            if self._connection is not None:
+                self._connection.end()
+                self._epoch += 1
+            self._connection = self._connect(columns, start)
+            self._connection.push(_part(columns, start, end))
+
+    def _openings(self, columns: Columns) -> list[int]:
+        """Where a SYN begins a new connection: one that is not the last connection's own, sent again."""
+        flags, seq, low = columns["flags"], columns["seq"], columns["low"]
+        known = self._connection.opened if self._connection is not None else None
+        openings = []
+        for place in np.flatnonzero((flags & (SYN | ACK)) == SYN).tolist():
+            this = (bool(low[place]), int(seq[place]))
+            if this != known:
+                openings.append(place)
+            known = this
+        return openings
+
+    def _connect(self, columns: Columns, first: int) -> _Connection:
+        flags, low = int(columns["flags"][first]), bool(columns["low"][first])
+        client_is_low = self._client_is_low(flags, low)
+        client, server = (self._low, self._high) if client_is_low else (self._high, self._low)
+        opened = (low, int(columns["seq"][first])) if flags & (SYN | ACK) == SYN else None
+        return _Connection(self._wire, self._epoch, client, server, client_is_low, opened)
+
+    def _client_is_low(self, flags: int, low: bool) -> bool:
+        """The client sends the SYN and hears the SYN-ACK; else it has the port nobody knows, or the higher one."""
+        if flags & SYN:
+            return low if not flags & ACK else not low
+        low_port, high_port = self._low[1], self._high[1]
+        known = known_ports()
+        if (low_port in known) != (high_port in known):
+            return high_port in known
+        return low_port > high_port if low_port != high_port else low
+
+
+class _Connection:
+    """One connection (or all datagrams between two endpoints)."""
+
+    def __init__(
+        self, wire: _Wire, epoch: int, client: Endpoint, server: Endpoint, client_is_low: bool,
+        opened: tuple[bool, int] | None,
+    ) -> None:  # fmt: skip
+        self.opened = opened
+        """Who sent its SYN (the lower endpoint?) and with which number."""
+        self._wire = wire
+        self._key = (wire.stream, epoch)
+        self._client, self._server = client, server
+        self._client_is_low = client_is_low
+        self._stream = Stream(wire.transport, client[1], server[1], wire.read, wire.around.hints)
+        self._analysis = TcpAnalysis() if wire.transport == "tcp" else None
+        self._messages = 0
+        self._packets = [0, 0]
+        self._first_ns = self._last_ns = 0
+
+    def push(self, rows: Columns) -> None:
+        """More packets."""
+        window = self._segments(rows)
+        if not len(window):
+            return
+        self._first_ns = self._first_ns or int(window.time_ns[0])
+        self._last_ns = int(window.time_ns[-1])
+        of_server = int(np.count_nonzero(window.sender))
+        self._packets[0] += len(window) - of_server
+        self._packets[1] += of_server
+        if self._analysis is not None:
+            self._analysis.push(window)
+        self._stream.push(window, last=False)
+        self._tell()
+
+    def end(self) -> None:
+        """That was all: tell what waited for more, and the connection itself."""
+        self._stream.push(_NO_SEGMENTS, last=True)
+        self._tell()
+        self._wire.sink.streams.append(self._row())
+
+    def _segments(self, rows: Columns) -> Segments:
+        sender = (rows["low"] != self._client_is_low).astype(np.int64)
+        wide = {name: rows[name].astype(np.int64) for name in _WIDENED}
+        size = wide["payload_bytes"]
+        return Segments(
+            rows["captured_ns"], sender, wide["seq"], wide["ack"], wide["flags"], wide["window"], wide["window_shift"],
+            wide["mss"], size, size - wide["missing_bytes"], rows["payload_at"],
+        )  # fmt: skip
+
+    def _tell(self) -> None:
+        stream, sink = self._stream, self._wire.sink
+        sink.messages.extend(_message(self._key, number, told) for number, told in stream.messages)
+        sink.exchanges.extend(_exchange(self._key, exchange) for exchange in stream.exchanges)
+        self._messages += len(stream.messages)
+        stream.messages, stream.exchanges = [], []
+
+    def _row(self) -> Row:
+        wire, stream, analysis = self._wire, self._stream, self._analysis
+        around = wire.around
+        if analysis is not None:
+            tcp: Row = (analysis.completeness, analysis.initial_rtt_ns, analysis.rtt_ns(0), analysis.rtt_ns(1))
+            tcp += tuple(analysis.counts[name] for name in _COUNTS)
+        else:
+            tcp = (0, None, None, None, *(0 for _ in _COUNTS))
+        return (
+            *self._key, wire.file, around.captured_at.get(wire.file), wire.transport, stream.protocol,
+            stream.recognised_by, *self._client, around.service(*self._client), *self._server,
+            around.service(*self._server), self._first_ns, self._last_ns, sum(self._packets), self._packets[0],
+            *stream.delivered_bytes, self._messages, stream.malformed, stream.undecoded_bytes, stream.gap_bytes, *tcp,
+        )  # fmt: skip
+
+
+def _part(columns: Columns, start: int, end: int) -> Columns:
+    return {name: values[start:end] for name, values in columns.items()}
+
+
+_WIDENED = ("seq", "ack", "flags", "window", "window_shift", "mss", "payload_bytes", "missing_bytes")
+_COUNTS = STREAMS.column_names[STREAMS.column_names.index("retransmissions") :]
+_NOBODY: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+_NO_SEGMENTS = Segments(*[_NOBODY] * 11)
+
+
+def _message(key: tuple[int, int], number: int, told: Told) -> Row:
+    found = told.found
+    return (
+        *key, number, found.protocol, found.kind, _SENDER[found.sender], found.name, found.correlation, found.failed,
+        found.end - found.start, found.payload_bytes, told.first_ns, told.last_ns,
+        found.device if found.device >= 0 else None, found.seq if found.device >= 0 else None, found.fingerprint,
+    )  # fmt: skip
+
+
+def _exchange(key: tuple[int, int], exchange: Exchange) -> Row:
+    request, response = exchange.request, exchange.response
+    asked = request.found
+    outcome = "unanswered" if response is None else "failed" if response.found.failed else "answered"
+    return (
+        *key, asked.protocol, asked.kind, asked.name, _SENDER[asked.sender], exchange.request_number,
+        exchange.response_number if response is not None else None, response.found.kind if response is not None else "",
+        outcome, exchange.rule, exchange.certain, request.last_ns,
+        exchange.answered_ns if response is not None else None, response.last_ns if response is not None else None,
+        asked.end - asked.start, exchange.response_bytes if response is not None else None,
+    )  # fmt: skip
+
+
+class _Sink:
+    """Rows on their way out, handed on in batches."""
+
+    def __init__(self) -> None:
+        self.streams: list[Row] = []
+        self.messages: list[Row] = []
+        self.exchanges: list[Row] = []
+
+    def full(self) -> Iterator[pa.RecordBatch]:
+        """What there is, once it is enough."""
+        if len(self.messages) + len(self.exchanges) + len(self.streams) >= _BATCH_ROWS:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What there is."""
+        for place, (table, rows) in enumerate(zip(_TABLES, (self.streams, self.messages, self.exchanges), strict=True)):
+            if rows:
+                yield _batch(place, table, rows)
+        self.streams, self.messages, self.exchanges = [], [], []
+
+
+def _batch(place: int, table: Table, rows: list[Row]) -> pa.RecordBatch:
+    fields = list(table.arrow_schema())
+    values = [pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), fields, strict=True)]
+    schema = result_schema()
+    arrays = [pa.nulls(len(rows), field.type) for field in schema]
+    arrays[place] = pa.StructArray.from_arrays(values, fields=fields)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,67 @@
+"""Followed messages in the terminal: one line a leg, a bar for when, and how long each service kept it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from battlebrokers.analysis.explanation import Explanation
+from battlebrokers.analysis.traces import Leg, Trace
+from battlebrokers.report.wording import duration_ms
+
+_BAR = 32
+_MOST_LEGS = 40
+
+
+def print_traces(console: Console, traces: Sequence[Trace]) -> None:
+    """Print these messages' ways."""
+    for trace in traces:
+        for line in trace_lines(trace):
+            console.print(line, soft_wrap=True, highlight=False)
+
+
+def trace_lines(trace: Trace) -> Iterator[Text]:
+    """One message, line by line."""
+    sure = "" if trace.confidence >= 1 else f"   (confidence {trace.confidence:g})"
+    yield Text.assemble(("  message ", "dim"), (trace.title, "bold"), f"   {_ms(trace.took_ns)}", (sure, "yellow"))
+    way = trace.way()
+    shown = trace.legs if len(trace.legs) <= _MOST_LEGS else way
+    names = [f"{leg.sender} → {leg.receiver}" for leg in shown]
+    width = max(len(name) for name in names)
+    for leg, name in zip(shown, names, strict=True):
+        kept = f"  {_ms(leg.inside_ns)} inside {leg.sender}" if leg.inside_ns is not None else ""
+        said = f"{leg.protocol} {leg.kind} {leg.name}".rstrip()
+        style = "" if leg in way else "dim"
+        yield Text.assemble(
+            "    ", (f"{name:<{width}}  ", style), (_bar(trace, leg), "cyan"), f"  {said}", (kept, "bold")
+        )
+    if len(shown) < len(trace.legs):
+        yield Text(f"    … and {len(trace.legs) - len(shown)} more legs besides this one", style="dim")
+
+
+def print_explanation(console: Console, explanation: Explanation) -> None:
+    """Print who holds the slow messages back."""
+    for sentence in explanation.sentences():
+        console.print(f"  {sentence}", soft_wrap=True, highlight=False)
+    if not explanation.shares:
+        return
+    width = max(len(share.service) for share in explanation.shares)
+    head = f"  {'inside':<{width}}   slow messages      faster half"
+    console.print(Text(head, style="dim"), soft_wrap=True)
+    for share in explanation.shares:
+        slow, ordinary = _ms(share.slow_mean_ns), _ms(share.ordinary_mean_ns)
+        line = f"  {share.service:<{width}}   {slow:>9} {share.slow:>5.0%}   {ordinary:>9} {share.ordinary:>5.0%}"
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def _bar(trace: Trace, leg: Leg) -> str:
+    whole = max(1, trace.took_ns)
+    start = min(_BAR - 1, int((leg.sent_ns - trace.began_ns) * _BAR / whole))
+    end = max(start + 1, min(_BAR, round((leg.received_ns - trace.began_ns) * _BAR / whole)))
+    return "·" * start + "█" * (end - start) + "·" * (_BAR - end)
+
+
+def _ms(value_ns: float) -> str:
+    return duration_ms(value_ns / 1e6)
