@@ -38,7 +38,7 @@ class Heard:
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """Kinds of request and answer, in order of the requests; an empty answer is none."""
-        rows = sorted(self.exchanges, key=lambda row: row.request_number)
+        rows = sorted(self.exchanges, key=lambda row: (row.request.last_ns, row.request_number))
         return [(row.request.found.kind, row.response.found.kind if row.response else "") for row in rows]
 
 
