@@ -1,0 +1,135 @@
+"""The front of a window in which nothing unusual happens, judged by numpy at once; a short cut through `tcp_rules`.
+
+Ordinary is: established, each segment begins where the one before ended, acknowledgements cover what was seen and say
+something new. Of the judgements only full windows and window updates occur there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from battlebrokers.dissect import tcp_state as state
+from battlebrokers.dissect.segments import ACK, FIN, RST, SYN, Segments
+from battlebrokers.dissect.tcp_state import Connection, Side
+
+Numbers = npt.NDArray[np.int64]
+Truths = npt.NDArray[np.bool_]
+_HALF, _FULL = 1 << 31, 1 << 32
+
+
+def judge_front(connection: Connection, window: Segments) -> npt.NDArray[np.uint32]:
+    """Bit masks of the packets up to the first unusual one (often all); the connection moves on past them."""
+    if any(side.window_is_unscaled for side in connection.sides) or (
+        connection.syn_ns is not None and not connection.initial_rtt_ns
+    ):
+        return np.zeros(0, dtype=np.uint32)
+    ordinary = (window.flags & (SYN | FIN | RST | ACK)) == ACK
+    ordinary &= window.window != 0
+    views = [_View(connection.sides[sender], window, sender) for sender in (0, 1)]
+    for own, peer in (views, views[::-1]):
+        ordinary[own.rows] &= own.is_ordinary(peer)
+    unusual = np.flatnonzero(~ordinary)
+    count = int(unusual[0]) if len(unusual) else len(window)
+    result = np.zeros(len(window), dtype=np.uint32)
+    for own, peer in (views, views[::-1]):
+        result[own.rows] = own.judgements(peer)
+    result = result[:count]
+    if count:
+        known = [int(np.searchsorted(view.rows, count)) for view in views]
+        for (own, peer), (mine, theirs) in zip((views, views[::-1]), (known, known[::-1]), strict=True):
+            own.measure(peer, mine, theirs)
+        for view, mine in zip(views, known, strict=True):
+            view.move_on(mine, result)
+    return result
+
+
+class _View:
+    """One side's packets in a window; valid up to the first unusual one."""
+
+    def __init__(self, side: Side, window: Segments, sender: int) -> None:
+        self.side = side
+        self.rows = np.flatnonzero(window.sender == sender)
+        self.time_ns = window.time_ns[self.rows]
+        self.seq = window.seq[self.rows]
+        self.ack = window.ack[self.rows]
+        self.size = window.size[self.rows]
+        self.offered = window.window[self.rows]
+        self.end: Numbers = (self.seq + self.size) % _FULL
+        self.repeats = (self.size == 0) & (self.ack == _before(side.ack, self.ack))
+        self.same_window = self.offered == _before(side.window, self.offered)
+        self._preceding: Numbers | None = None
+
+    def preceding(self, peer: _View) -> Numbers:
+        """How many of the peer's packets come before each."""
+        if self._preceding is None:
+            self._preceding = np.searchsorted(peer.rows, self.rows)
+        return self._preceding
+
+    def is_ordinary(self, peer: _View) -> Truths:
+        """Whether each packet is, given that those before it are."""
+        side, before = self.side, self.preceding(peer)
+        truth: Truths = self.seq == _before(side.next, self.end)
+        truth &= self.end != 0
+        truth &= ~(self.repeats & self.same_window)
+        truth &= (self.size != 1) | (_at(peer.side.window, peer.offered, before) != 0)
+        if not side.next:
+            truth[:1] = False
+        if side.ackable != side.next:
+            truth &= self.seq != side.ackable
+        if peer.side.ackable == peer.side.next:
+            ackable = _at(peer.side.ackable, peer.end, before)
+        else:
+            ackable = np.full(len(before), peer.side.ackable)
+        if peer.side.ackable:
+            beyond = (self.ack - ackable) % _FULL
+            truth &= (beyond == 0) | (beyond >= _HALF)
+        return truth
+
+    def judgements(self, peer: _View) -> npt.NDArray[np.uint32]:
+        """Those that change nothing."""
+        result = np.where(self.repeats & ~self.same_window, np.uint32(state.WINDOW_UPDATE), np.uint32(0))
+        if peer.side.shift != state.UNKNOWN_SHIFT:
+            before = self.preceding(peer)
+            offered = _at(peer.side.window, peer.offered, before) << max(peer.side.shift, 0)
+            edge = (_at(peer.side.ack, peer.ack, before) + offered) % _FULL
+            result[(self.size > 0) & (self.end == edge)] |= state.WINDOW_FULL
+        return result
+
+    def measure(self, peer: _View, mine: int, theirs: int) -> None:
+        """Round trips of this side's first packets, from those of the peer."""
+        if not mine and not self.side.trips.ends:
+            return
+        speaks = self.size[:mine] > 0
+        spoken = np.concatenate(([0], np.cumsum(speaks)))
+        self.side.trips.exchange(
+            self.end[:mine][speaks], self.time_ns[:mine][speaks],
+            peer.ack[:theirs], peer.time_ns[:theirs], spoken[peer.preceding(self)[:theirs]],
+        )  # fmt: skip
+
+    def move_on(self, count: int, result: npt.NDArray[np.uint32]) -> None:
+        """Past the first packets."""
+        if not count:
+            return
+        side, last = self.side, count - 1
+        if np.any(self.ack[:count] != side.ack):
+            side.duplicate_acks = 0
+        spoke = np.flatnonzero(self.size[:count])
+        if len(spoke):
+            in_step = side.ackable == side.next
+            side.next, side.next_ns = int(self.end[spoke[-1]]), int(self.time_ns[spoke[-1]])
+            side.next_size = int(self.size[spoke[-1]])
+            if in_step:
+                side.ackable = side.next
+        side.window, side.ack = int(self.offered[last]), int(self.ack[last])
+        side.ack_ns, side.flags = int(self.time_ns[last]), int(result[self.rows[last]])
+
+
+def _before(first: int, values: Numbers) -> Numbers:
+    """The value before each."""
+    return np.concatenate((np.array([first], dtype=np.int64), values[:-1])) if len(values) else values
+
+
+def _at(first: int, values: Numbers, count: Numbers) -> Numbers:
+    """The last of the first `count` values, or what was there before them."""
+    return np.concatenate((np.array([first], dtype=np.int64), values))[count]
