@@ -279,7 +279,7 @@ class Stream:
         for answered in talk.answered:
             self._exchange(answered)
         talk.answered = []
-        waiting = {number for ask in talk.open_asks() for number in (ask.number, *ask.parts)}
+        waiting = {number for ask in talk.open_asks() for number in (ask.number, ask.first)}
         self._told = {number: self._told[number] for number in waiting if number in self._told}
         for side in self._sides:
             side.forget()
@@ -302,14 +302,13 @@ class Stream:
         request = self._told.get(ask.number)
         if request is None:
             return
-        parts = [self._told[number] for number in ask.parts if number in self._told]
         response = self._told.get(answered.response)
-        whole = [*parts, response] if response is not None else parts
+        first = self._told.get(ask.first, response)
         self.exchanges.append(
             Exchange(
                 ask.number, request, answered.response, response,
-                sum(told.found.end - told.found.start for told in whole),
-                whole[0].first_ns if whole and response is not None else 0,
+                ask.part_bytes + (response.found.end - response.found.start if response is not None else 0),
+                first.first_ns if first is not None and response is not None else 0,
                 "hint" if ask.hinted else "order" if ask.ordered else "id", ask.certain,
             )
         )  # fmt: skip

@@ -47,8 +47,10 @@ class Ask:
     number: int
     ordered: bool
     certain: bool
-    parts: tuple[int, ...] = ()
-    """Numbers of answers that were not the last one."""
+    first: int = -1
+    """Number of the first answer that was not the last one."""
+    part_bytes: int = 0
+    """How long those were together: there may be millions."""
     hinted: bool = False
     """Whether the contender's spec says what its answer looks like."""
 
@@ -119,11 +121,11 @@ class Talk:
         """
         device, seq, fingerprint = -1, -1, None
         size = len(payload)
-        if size and (payload_bytes < 0 or payload_bytes == size):
+        if size:
             if size >= HEADER_BYTES and payload[0] == VERSION:
                 word, seq, _ = HEADER.unpack_from(payload)
                 device = word & MAX_DEVICE
-            if size <= _FINGERPRINT_BYTES:
+            if size <= _FINGERPRINT_BYTES and (payload_bytes < 0 or payload_bytes == size):
                 fingerprint = fingerprint_of(payload)
         self.found.append(
             Found(
@@ -156,7 +158,12 @@ class Talk:
                 self._early.setdefault(key, []).append((number, final))
             return False
         if not final:
-            queue[0].parts += (number,)
+            ask = queue[0]
+            if ask.first < 0:
+                ask.first = number
+            if number >= self.taken:
+                found = self.found[number - self.taken]
+                ask.part_bytes += found.end - found.start
             return True
         ask = queue.popleft()
         if not queue:

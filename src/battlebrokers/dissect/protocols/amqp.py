@@ -216,7 +216,7 @@ class _Amqp:
             here = end
         return here
 
-    def gap(self, sender: int, missing_bytes: int) -> None:  # noqa: ARG002
+    def gap(self, sender: int, missing_bytes: int) -> None:
         for channel in self._channels.values():
             self._finish(sender, channel)
             if sender == CLIENT:
@@ -224,7 +224,7 @@ class _Amqp:
         self._uses[SERVER].update(self._uses[CLIENT])
         self._lost[sender] = False
 
-    def resync(self, sender: int, data: bytes) -> int:  # noqa: ARG002
+    def resync(self, sender: int, data: bytes) -> int:
         found = self._search(data, 0)
         return found if found < len(data) else -1
 
