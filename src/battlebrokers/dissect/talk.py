@@ -54,6 +54,12 @@ class Ask:
     hinted: bool = False
     """Whether the contender's spec says what its answer looks like."""
 
+    def add_part(self, number: int, size_bytes: int) -> None:
+        """An answer that is not the last one."""
+        if self.first < 0:
+            self.first = number
+        self.part_bytes += size_bytes
+
 
 @dataclass(slots=True)
 class Found:
@@ -109,7 +115,8 @@ class Talk:
         self._asks = 0
         self._doubted: set[Hashable] = set()
         self._doubts = False
-        self._early: dict[Hashable, list[tuple[int, bool]]] = {}
+        self._early: dict[Hashable, list[tuple[int, int]]] = {}
+        """Numbers of answers, with the size of those that are only a part; -1 for the last one."""
 
     def add(
         self, sender: int, start: int, end: int, kind: str, name: str = "", correlation: str = "", *,
@@ -155,15 +162,10 @@ class Talk:
         queue = self._open.get(key)
         if not queue:
             if early:
-                self._early.setdefault(key, []).append((number, final))
+                self._early.setdefault(key, []).append((number, -1 if final else self._size(number)))
             return False
         if not final:
-            ask = queue[0]
-            if ask.first < 0:
-                ask.first = number
-            if number >= self.taken:
-                found = self.found[number - self.taken]
-                ask.part_bytes += found.end - found.start
+            queue[0].add_part(number, self._size(number))
             return True
         ask = queue.popleft()
         if not queue:
@@ -178,12 +180,16 @@ class Talk:
         `before` says of two message numbers whether the first one was sent before the second.
         """
         for key, answers in self._early.items():
-            for number, final in answers:
+            for number, part_bytes in answers:
                 queue = self._open.get(key)
                 if not queue:
                     break
-                if before(queue[0].number, number):
-                    self.answer(key, number, final=final)
+                if not before(queue[0].number, number):
+                    continue
+                if part_bytes < 0:
+                    self.answer(key, number)
+                else:
+                    queue[0].add_part(number, part_bytes)
         self._early.clear()
 
     def waiting(self, key: Hashable) -> int:
@@ -237,6 +243,11 @@ class Talk:
             self.answered.extend(Answered(ask, -1) for ask in queue)
         self._open.clear()
         self._asks = 0
+
+    def _size(self, number: int) -> int:
+        """Length of a message told since the driver last took some."""
+        place = number - self.taken
+        return self.found[place].end - self.found[place].start if 0 <= place < len(self.found) else 0
 
     def _drop_oldest(self) -> None:
         key = next(iter(self._open))
