@@ -132,7 +132,7 @@ class Traces:
                 number = int(name, 16)
                 number -= 1 << 64 if number >> 63 else 0
                 rows = pc.equal(self._rows["trace"], pa.scalar(number, pa.int64()))
-        except (ValueError, pa.ArrowInvalid):
+        except (ValueError, OverflowError, pa.ArrowInvalid):
             raise InputError(f"{name!r} names no message", hint="Say device:seq, for example 12:345.") from None
         return self.of(pc.unique(self._rows.filter(rows)["trace"]).to_pylist())
 

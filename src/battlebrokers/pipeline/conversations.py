@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def converse(batches: Iterable[pa.RecordBatch], around: Surroundings) -> Iterato
         columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in WANTED if name not in _WORDS}
         stream = columns["stream"]
         starts = [0, *(np.flatnonzero(np.diff(stream)) + 1).tolist()] if len(stream) else []
-        for start, end in zip(starts, [*starts[1:], len(stream)], strict=True):
+        for start, end in pairwise([*starts, len(stream)]):
             if current is None or current.stream != stream[start]:
                 if current is not None:
                     current.end()
@@ -174,7 +175,7 @@ class _Conversation:
         count = len(columns["flags"])
         if self._connection is not None:
             self._connection.push(_part(columns, 0, cuts[0] if cuts else count))
-        for start, end in zip(cuts, [*cuts[1:], count], strict=True):
+        for start, end in pairwise([*cuts, count]):
             if self._connection is not None:
                 self._connection.end()
                 self._epoch += 1

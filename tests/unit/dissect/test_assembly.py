@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -38,7 +40,7 @@ CONTENT = bytes(range(256)) * 8
 @given(st.data())
 def test_any_cut_order_and_repetition_gives_the_same_stream(data):
     cuts = sorted(data.draw(st.sets(st.integers(1, len(CONTENT) - 1), max_size=30)) | {0, len(CONTENT)})
-    segments = [(start, end - start) for start, end in zip(cuts, cuts[1:], strict=False)]
+    segments = [(start, end - start) for start, end in pairwise(cuts)]
     again = data.draw(st.lists(st.tuples(st.integers(0, len(CONTENT) - 1), st.integers(1, 400)), max_size=10))
     segments += [(start, min(size, len(CONTENT) - start)) for start, size in again]
     shuffled = data.draw(st.permutations(segments))

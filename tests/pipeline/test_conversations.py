@@ -1,0 +1,206 @@
+"""Packets of whole conversations in, streams, messages and exchanges out; no Spark needed for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from battlebrokers.dissect import registry
+from battlebrokers.dissect.segments import ACK, FIN, PSH, RST, SYN
+from battlebrokers.dissect.talk import CLIENT, Talk
+from battlebrokers.pipeline import conversations
+from battlebrokers.pipeline.conversations import WANTED, Surroundings, converse, result_schema
+from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS
+
+PORT = 7007
+
+
+class Lines:
+    """`Q n` is answered by `A n`, a line each."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+
+    def feed(self, sender: int, data: bytes, at: int) -> int:
+        used = 0
+        while (end := data.find(b"\n", used)) >= 0:
+            kind, _, name = data[used:end].decode("latin-1").partition(" ")
+            number = self._talk.add(sender, at + used, at + end + 1, kind, name, payload=name.encode())
+            if sender == CLIENT:
+                self._talk.ask(name, number)
+            else:
+                self._talk.answer(name, number)
+            used = end + 1
+        return used
+
+    def gap(self, sender: int, missing_bytes: int) -> None:
+        pass
+
+    def resync(self, sender: int, data: bytes) -> int:
+        return 0 if data[:2] in (b"Q ", b"A ") else -1
+
+
+@pytest.fixture(autouse=True)
+def lines() -> Iterator[None]:
+    registry.dissectors()
+    registry.dissector("lines", ports=[PORT], recognise=lambda client, _: float(client.startswith(b"Q ")))(Lines)
+    registry.known_ports.cache_clear()
+    yield
+    registry._KNOWN.pop("lines")
+    registry.known_ports.cache_clear()
+
+
+class Capture:
+    """Packets between a client (10.0.0.9) and a server (10.0.0.1), and the file their payloads lie in."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._content = bytearray(b"front matter")
+        self._rows: list[dict[str, Any]] = []
+        self._next = {True: 1000, False: 9000}
+        self.now_ns = 1_000_000
+
+    def packet(
+        self, by_client: bool, payload: bytes = b"", flags: int = ACK, *, port: int = 50000, missing: int = 0
+    ) -> None:
+        client, server = ("10.0.0.9", port), ("10.0.0.1", PORT)
+        source, destination = (client, server) if by_client else (server, client)
+        self.now_ns += 1000
+        self._rows.append(
+            {
+                "stream": port, "captured_ns": self.now_ns, "at": len(self._rows), "file": 0, "protocol": 6,
+                "low": source < destination, "source": source[0], "destination": destination[0],
+                "source_port": source[1], "destination_port": destination[1], "seq": self._next[by_client],
+                "ack": self._next[not by_client], "flags": flags, "window": 65535, "window_shift": -1, "mss": 0,
+                "payload_at": len(self._content), "payload_bytes": len(payload), "missing_bytes": missing,
+            }
+        )  # fmt: skip
+        self._content += payload[: len(payload) - missing]
+        self._next[by_client] += len(payload) + bool(flags & (SYN | FIN))
+
+    def connect(self, port: int = 50000, isn: int = 1000) -> None:
+        self._next = {True: isn, False: isn + 8000}
+        self.packet(True, flags=SYN, port=port)
+        self.packet(False, flags=SYN | ACK, port=port)
+        self.packet(True, port=port)
+
+    def talk(self, count: int, port: int = 50000) -> None:
+        for n in range(count):
+            self.packet(True, b"Q %d\n" % n, ACK | PSH, port=port)
+            self.packet(False, b"A %d\n" % n, ACK | PSH, port=port)
+
+    def told(self, batch_rows: int = 1000, names: dict[str, str] | None = None) -> dict[str, list[dict[str, Any]]]:
+        place = self._path / "capture"
+        place.write_bytes(self._content)
+        rows = sorted(self._rows, key=lambda row: (row["stream"], row["captured_ns"]))
+        whole = pa.Table.from_pylist(rows).select(WANTED)
+        around = Surroundings([str(place)], {0: "wire"}, names or {})
+        found: dict[str, list[dict[str, Any]]] = {table.name: [] for table in (STREAMS, MESSAGES, EXCHANGES)}
+        for batch in converse(whole.to_batches(max_chunksize=batch_rows), around):
+            assert batch.schema == result_schema()
+            for row in batch.to_pylist():
+                ((name, content),) = [(name, content) for name, content in row.items() if content is not None]
+                found[name].append(content)
+        return found
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Capture:
+    return Capture(tmp_path)
+
+
+def test_a_conversation_becomes_a_stream_with_messages_and_exchanges(capture: Capture) -> None:
+    capture.connect()
+    capture.talk(3)
+    capture.packet(True, flags=FIN | ACK)
+    told = capture.told(names={"10.0.0.1:7007": "oracle"})
+    (stream,) = told["streams"]
+    assert (stream["client"], stream["client_port"], stream["server"], stream["server_port"]) == (
+        "10.0.0.9", 50000, "10.0.0.1", PORT,
+    )  # fmt: skip
+    assert (stream["service"], stream["client_service"], stream["server_service"]) == ("wire", None, "oracle")
+    assert (stream["protocol"], stream["recognised_by"], stream["messages"]) == ("lines", "content", 6)
+    assert (stream["packets"], stream["client_packets"], stream["completeness"]) == (10, 6, 31)
+    assert (stream["client_bytes"], stream["server_bytes"], stream["undecoded_bytes"]) == (12, 12, 0)
+    assert [(row["kind"], row["name"], row["sender"]) for row in told["messages"]][:2] == [
+        ("Q", "0", "client"), ("Q", "1", "client"),
+    ]  # fmt: skip
+    assert [(row["name"], row["outcome"], row["answered_ns"] - row["asked_ns"]) for row in told["exchanges"]] == [
+        (str(n), "answered", 1000) for n in range(3)
+    ]
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2, 7])
+def test_batches_may_cut_conversations_anywhere(capture: Capture, batch_rows: int) -> None:
+    for port in (50000, 50001, 50002):
+        capture.connect(port)
+        capture.talk(5, port)
+    assert capture.told(batch_rows) == capture.told()
+
+
+def test_windows_may_cut_conversations_anywhere(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture.connect()
+    capture.talk(20)
+    whole = capture.told()
+    monkeypatch.setattr(conversations, "_WINDOW_PACKETS", 3)
+    cut = capture.told()
+    assert sorted(row["name"] for row in cut["exchanges"]) == sorted(row["name"] for row in whole["exchanges"])
+    times = {(row["kind"], row["name"]): (row["first_ns"], row["last_ns"]) for row in whole["messages"]}
+    assert {(row["kind"], row["name"]): (row["first_ns"], row["last_ns"]) for row in cut["messages"]} == times
+    assert cut["streams"] == whole["streams"]
+
+
+def test_a_reused_port_is_another_connection(capture: Capture) -> None:
+    capture.connect(isn=1000)
+    capture.talk(1)
+    capture.packet(True, flags=RST)
+    capture.connect(isn=70000)
+    capture.talk(2)
+    told = capture.told()
+    assert [(row["epoch"], row["messages"]) for row in told["streams"]] == [(0, 2), (1, 4)]
+    assert {row["epoch"] for row in told["exchanges"]} == {0, 1}
+
+
+def test_a_repeated_syn_is_the_same_connection(capture: Capture) -> None:
+    capture.packet(True, flags=SYN)
+    capture.connect()
+    capture.talk(1)
+    (stream,) = capture.told()["streams"]
+    assert (stream["epoch"], stream["messages"]) == (0, 2)
+
+
+def test_without_a_handshake_the_known_port_is_the_server(capture: Capture) -> None:
+    capture.packet(False, b"A 7\n")
+    capture.talk(1)
+    (stream,) = capture.told()["streams"]
+    assert (stream["server_port"], stream["messages"]) == (PORT, 3)
+
+
+def test_unanswered_requests_are_rows_too(capture: Capture) -> None:
+    capture.connect()
+    capture.packet(True, b"Q 1\n")
+    (exchange,) = capture.told()["exchanges"]
+    assert (exchange["outcome"], exchange["response"], exchange["answered_ns"]) == ("unanswered", None, None)
+
+
+def test_what_the_snap_length_cut_off_is_a_gap(capture: Capture) -> None:
+    capture.connect()
+    capture.talk(1)
+    capture.packet(True, b"Q 1234567890\n", missing=8)
+    capture.packet(False)
+    capture.talk(1)
+    told = capture.told()
+    assert told["streams"][0]["gap_bytes"] == 8
+    assert len(told["messages"]) == 4
+
+
+def test_bytes_of_no_known_protocol_are_counted(capture: Capture) -> None:
+    registry._KNOWN["lines"] = registry.Dissector("lines", Lines, lambda *_: 0.0, frozenset(), "tcp")
+    capture.connect()
+    capture.packet(True, b"\x00\x01 unheard of \xff" * 4)
+    (stream,) = capture.told()["streams"]
+    assert (stream["protocol"], stream["undecoded_bytes"]) == (None, 60)
