@@ -17,6 +17,8 @@ from battlebrokers.cli.conduct import conduct
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
     AsJson,
+    Capture,
+    CaptureLimit,
     Overrides,
     Processes,
     Profile,
@@ -24,8 +26,10 @@ from battlebrokers.cli.options import (
     Runs,
     Scale,
     Seed,
+    Snap,
     SparkMaster,
     Tags,
+    parse_limits,
     parse_tags,
 )
 from battlebrokers.cli.progress import RunProgress
@@ -61,6 +65,9 @@ def battle(
     runs: Runs = RUNS_DEFAULT,
     processes: Processes = 0,
     tags: Tags = [],  # noqa: B006
+    capture: Capture = False,
+    snap: Snap = "0",
+    capture_limit: CaptureLimit = "4GiB",
     spark_master: SparkMaster = "local[*]",
     strict: Annotated[bool, typer.Option("--strict", help="Exit with the worst verdict of any run.")] = False,
     as_json: AsJson = False,
@@ -76,6 +83,7 @@ def battle(
         raise UsageError("a battle needs at least two brokers", hint="`bb run` measures one; `bb brokers` lists all.")
     for broker in brokers:
         refuse_what_cannot_be_honoured(loaded.scenario, broker)
+    limits = parse_limits(snap, capture_limit) if capture else None
     blocks = repeat or loaded.scenario.repetitions
     plan_seed = loaded.scenario.seed if seed is None else seed
     lots = random.Random(plan_seed)
@@ -89,7 +97,7 @@ def battle(
                 progress.begin(f"{loaded.scenario.name} on {broker}, round {block + 1} of {blocks}")
                 request = RunRequest(
                     loaded, broker, plan_seed, runs, profile, processes, parse_tags(tags),
-                    BattleFacts(battle_id, block, order),
+                    BattleFacts(battle_id, block, order), capture=limits,
                 )  # fmt: skip
                 folder = conduct(request, progress, analyst)
                 summary = conclude(folder, analyst, progress, html=True).summary

@@ -23,7 +23,7 @@ def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> Run
     threading.Thread(target=_wait_for, args=(analyst, awake), daemon=True).start()
 
     async def under_signals() -> RunFolder:
-        orchestrator = Orchestrator(request, progress.glimpse, awake.is_set)
+        orchestrator = Orchestrator(request, progress.glimpse, awake.is_set, progress.warn)
         loop = asyncio.get_running_loop()
         task = loop.create_task(orchestrator.run())
         pressed = 0

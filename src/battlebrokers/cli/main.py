@@ -13,6 +13,7 @@ from battlebrokers import __version__
 from battlebrokers.cli.analyze import analyze
 from battlebrokers.cli.battle import battle
 from battlebrokers.cli.brokers import brokers_app
+from battlebrokers.cli.capture import capture
 from battlebrokers.cli.check import check
 from battlebrokers.cli.compare import compare
 from battlebrokers.cli.doctor import doctor
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command("check")(check)
 app.command("run")(run)
 app.command("battle")(battle)
+app.command("capture")(capture)
 app.command("analyze")(analyze)
 app.command("pcap")(pcap)
 app.command("trace")(trace)

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from battlebrokers.errors import UsageError
+from battlebrokers.record.capture_tool import SMALLEST_LIMIT_BYTES, SMALLEST_SNAP_BYTES, Limits
+from battlebrokers.units import parse_size_bytes
 
 Runs = Annotated[Path, typer.Option("--runs", help="Where run folders lie.", envvar="BB_RUNS", show_default=True)]
 Overrides = Annotated[
@@ -25,8 +27,25 @@ Tags = Annotated[list[str], typer.Option("--tag", help="Remember key=value with 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 SparkMaster = Annotated[str, typer.Option("--spark-master", help="Where Spark runs: local[*], spark://host:port, …")]
+Capture = Annotated[bool, typer.Option("--capture", help="Capture the packets of each service of the broker.")]
+Snap = Annotated[str, typer.Option("--snap", help="Keep so many bytes of each packet; 0 = all.")]
+CaptureLimit = Annotated[
+    str, typer.Option("--capture-limit", help="Keep so much of each service; beyond it the newest replaces the oldest.")
+]
 
 RUNS_DEFAULT = Path(os.environ.get("BB_RUNS", "runs"))
+
+
+def parse_limits(snap: str, limit: str) -> Limits:
+    """How much to capture, from `--snap` and `--capture-limit`."""
+    limits = Limits(parse_size_bytes(snap), parse_size_bytes(limit))
+    if limits.total_bytes < SMALLEST_LIMIT_BYTES:
+        raise UsageError(f"--capture-limit {limit} is too small", hint="1MB is the least.")
+    if limits.snap_bytes and limits.snap_bytes < SMALLEST_SNAP_BYTES:
+        raise UsageError(
+            f"--snap {snap} would not even keep the headers", hint=f"{SMALLEST_SNAP_BYTES} is the least, 0 keeps all."
+        )
+    return limits
 
 
 def parse_tags(tags: list[str]) -> dict[str, str]:

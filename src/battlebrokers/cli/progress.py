@@ -70,6 +70,10 @@ class RunProgress:
         if not self._quiet:
             self._console.print(words, markup=False)
 
+    def warn(self, words: str) -> None:
+        """A line above the bars that is told even to those who want no progress; it goes to stderr."""
+        self._console.print(f"warning: {words}", markup=False, soft_wrap=True)
+
     def glimpse(self, seen: Glimpse) -> None:
         """A run's state, as the orchestrator sees it."""
         now = time.monotonic()

@@ -11,6 +11,8 @@ from battlebrokers.cli.conduct import conduct
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
     AsJson,
+    Capture,
+    CaptureLimit,
     Overrides,
     Processes,
     Profile,
@@ -18,8 +20,10 @@ from battlebrokers.cli.options import (
     Runs,
     Scale,
     Seed,
+    Snap,
     SparkMaster,
     Tags,
+    parse_limits,
     parse_tags,
 )
 from battlebrokers.cli.progress import RunProgress
@@ -42,6 +46,9 @@ def run(
     runs: Runs = RUNS_DEFAULT,
     processes: Processes = 0,
     tags: Tags = [],  # noqa: B006
+    capture: Capture = False,
+    snap: Snap = "0",
+    capture_limit: CaptureLimit = "4GiB",
     spark_master: SparkMaster = "local[*]",
     html: Annotated[bool, typer.Option("--html/--no-html", help="Write report.html into the run folder.")] = True,
     as_json: AsJson = False,
@@ -61,6 +68,7 @@ def run(
         profile=profile,
         processes=processes,
         tags=parse_tags(tags),
+        capture=parse_limits(snap, capture_limit) if capture else None,
     )
     codes = []
     find_java()

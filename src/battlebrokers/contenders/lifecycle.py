@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -20,9 +21,11 @@ from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.running import REACH_TIMEOUT_S, RunningContender
 from battlebrokers.contenders.spec import Contender, Profile
+from battlebrokers.contenders.wires import wires_of, wires_of_url
 from battlebrokers.errors import ContenderError, EnvironmentNotReady
+from battlebrokers.record.wire import Wire
 
-__all__ = ["RunningContender", "TlsServerFiles", "start_contender"]
+__all__ = ["Listener", "RunningContender", "TlsServerFiles", "start_contender"]
 
 PORT_ATTEMPTS = 3
 LAST_LINES = 15
@@ -32,16 +35,33 @@ READ_LOG_S = 0.5
 _PORT_TAKEN = re.compile(r"address already in use|address in use|eaddrinuse", re.IGNORECASE)
 
 
+class Listener(Protocol):
+    """Somebody who must be on the wire before the contender is, and again when the contender starts anew."""
+
+    def before_start(self, wires: Sequence[Wire]) -> None:
+        """Called when ports are chosen and nothing has been started."""
+
+    def after_start(self) -> None:
+        """Called when the process exists and nobody has talked to it."""
+
+
 def start_contender(
     name_or_url: str,
     profile: Profile,
     folder: Path,
     host: str = "127.0.0.1",
     tls: TlsServerFiles | None = None,
+    listener: Listener | None = None,
 ) -> RunningContender:
-    """Start a contender in a folder, or look at one by URL; returns when it answers, else raises its last words."""
+    """Start a contender in a folder, or look at one by URL; returns when it answers, else raises its last words.
+
+    A listener is told the wires of its services before anything is started or touched.
+    """
     if is_url(name_or_url):
-        return _look_at(parse_broker_url(name_or_url))
+        url = parse_broker_url(name_or_url)
+        if listener is not None:
+            listener.before_start(wires_of_url(url))
+        return _look_at(url)
     contender = Contender.find(name_or_url)
     here = availability(contender)
     if isinstance(here, Missing):
@@ -54,7 +74,9 @@ def start_contender(
         place = Place(folder, host, templates.ports, contender.logs)
         configuration = templates.filled({**known, **place.values()})
         try:
-            process = _start(contender, configuration, place)
+            if listener is not None:
+                listener.before_start(wires_of(contender, place.ports.numbers, host))
+            process = _start(contender, configuration, place, listener)
         except _NotReadyError as failure:
             if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(100)])):
                 continue
@@ -67,7 +89,8 @@ def start_contender(
             config_sha256=configuration.sha256,
             config_text=configuration.text,
             capabilities=contender.capabilities.of(here.version),
-            service_names=contender.services,
+            service_names={name: service.processes for name, service in contender.services.items()},
+            described=contender.services,
             process=process,
             place=place,
         )
@@ -88,11 +111,13 @@ def _look_at(url: BrokerUrl) -> RunningContender:
     )
 
 
-def _start(contender: Contender, configuration: Configuration, place: Place) -> KeptProcess:
+def _start(contender: Contender, configuration: Configuration, place: Place, listener: Listener | None) -> KeptProcess:
     """A process that answers; when it does not, or we are interrupted, all of it is gone again."""
     try:
         process = place.start(configuration, contender.stop)
         try:
+            if listener is not None:
+                listener.after_start()
             urls = [parse_broker_url(url) for url in configuration.endpoints.values()]
             _wait_until_ready(process, contender, urls, place)
         except BaseException:

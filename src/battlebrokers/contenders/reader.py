@@ -101,8 +101,13 @@ def cross_checks(contender: Contender) -> Iterator[KeyMistake]:
             f"{contender.ready.port} is not one of ports",
             nearest(contender.ready.port, contender.ports),
         )
-    if sum("*" in names for names in contender.services.values()) != 1:
+    if sum("*" in service.processes for service in contender.services.values()) != 1:
         yield ("services",), 'exactly one service must be ["*"]', "it takes every process no other service names"
+    port_names = [*contender.ports, *(contender.tls.ports if contender.tls is not None else [])]
+    for name, service in contender.services.items():
+        for port in service.ports or []:
+            if isinstance(port, str) and port not in port_names:
+                yield ("services", name, "ports"), f"{port} is not one of ports", nearest(port, port_names)
     known = [*ALWAYS_KNOWN, *contender.needs, *(f"port.{port}" for port in contender.ports)]
     raw = contender.model_dump()
     tls = raw.pop("tls")

@@ -17,7 +17,7 @@ from battlebrokers.contenders.broker_url import parse_broker_url
 from battlebrokers.contenders.handshake import accepts
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
-from battlebrokers.contenders.spec import BrokerCapabilities
+from battlebrokers.contenders.spec import BrokerCapabilities, Service
 
 REACH_TIMEOUT_S = 5.0
 
@@ -39,6 +39,8 @@ class RunningContender:
     credentials: tuple[str | None, str | None] = (None, None)
     """User and password from its URL."""
     service_names: Mapping[str, list[str]] = field(default_factory=dict, repr=False)
+    described: Mapping[str, Service] = field(default_factory=dict, repr=False)
+    """What its file says of each service."""
     process: KeptProcess | None = field(default=None, repr=False)
     place: Place | None = field(default=None, repr=False)
 

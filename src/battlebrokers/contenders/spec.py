@@ -9,7 +9,9 @@ import re
 import signal
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from battlebrokers.record.prometheus import MEASURED_COLUMNS, Exporter
 
 Transport = Literal["tcp", "tls", "ws", "wss"]
 MqttVersion = Literal["3.1.1", "5"]
@@ -29,6 +31,11 @@ def _a_regex_with_one_group(pattern: str) -> str:
 
 OneGroup = Annotated[str, AfterValidator(_a_regex_with_one_group)]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def _processes_alone(value: object) -> object:
+    return {"processes": value} if isinstance(value, list) else value
 
 
 class _Strict(BaseModel):
@@ -160,6 +167,46 @@ class FailureHint(_Strict):
     hint: str
 
 
+class Metrics(_Strict):
+    """Where a Prometheus server has this service's resources: a known exporter's names, or queries of your own."""
+
+    exporter: Exporter | None = None
+    labels: dict[str, str] = {}
+    """Labels that pick this service out of the exporter's series, such as {name: my-redis}."""
+    queries: dict[str, str] = {}
+    """Column of `resources` → PromQL query; they win over the exporter's."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Metrics:
+        if self.exporter is None and not self.queries:
+            raise ValueError("say exporter, queries or both")
+        unknown = sorted(set(self.queries) - set(MEASURED_COLUMNS))
+        if unknown:
+            raise ValueError(f"{unknown[0]} is not a column of resources: {', '.join(MEASURED_COLUMNS)}")
+        return self
+
+
+class Service(_Strict):
+    """One part of the broker: its processes, and where its packets and its resources are found.
+
+    Written as a plain list it means `processes`.
+    """
+
+    processes: list[str] = []
+    """Names of its processes; `*` takes every process no other service names."""
+    ports: list[Name | Port] | None = None
+    """Where it listens: names from `ports`, or numbers. When absent, `*` has all ports no other service names."""
+    interface: str = ""
+    """The interface to capture on; when absent loopback, in a namespace all of them, of a container its veth."""
+    namespace: str = ""
+    """The network namespace it lives in: a name (`ip netns`) or a path."""
+    container: str = ""
+    """The container it lives in (Docker or Podman): a name or an id."""
+    cgroup: str = ""
+    """Its control group (v2) below /sys/fs/cgroup, such as `system.slice/redis.service`; when absent looked up."""
+    metrics: Metrics | None = None
+
+
 class Contender(_Strict):
     """A broker, and how to find, configure, start and stop it."""
 
@@ -178,8 +225,8 @@ class Contender(_Strict):
     tls: TlsSpec | None = None
     ready: Ready
     stop: Stop
-    services: dict[str, list[str]]
-    """Service → names of its processes; `*` takes every process no other service names."""
+    services: dict[str, Annotated[Service, BeforeValidator(_processes_alone)]]
+    """Service → names of its processes, or all that is known of it."""
     logs: list[str] = []
     """Log files it writes itself (glob in its folder); what it prints is always kept."""
     hints: list[FailureHint] = []

@@ -20,8 +20,10 @@ from battlebrokers.contenders.broker_url import is_url
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
 from battlebrokers.contenders.spec import Profile
 from battlebrokers.errors import BattleError
+from battlebrokers.record.capture_tool import Limits
 from battlebrokers.record.resources import ResourceSampler, process_tree
 from battlebrokers.record.segments import write_rows
+from battlebrokers.run.capturing import Capturing
 from battlebrokers.run.channel import Channel, spawn
 from battlebrokers.run.fitness import refuse_what_cannot_be_honoured
 from battlebrokers.run.host import boot_id, raise_open_files_limit
@@ -72,6 +74,8 @@ class RunRequest:
     tags: dict[str, str] = field(default_factory=dict)
     battle: BattleFacts | None = None
     keep_events: bool = True
+    capture: Limits | None = None
+    """How much to capture of each service's wire; None is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ class Orchestrator:
     """Runs one request; `interrupt` may be called at any time from the same loop.
 
     `watch` sees how it goes. `quiet` is asked before the load starts: as long as it says no, somebody on this machine
-    (the waking analyst) would disturb the measurement, and the load waits for it, within reason.
+    (the waking analyst) would disturb the measurement, and the load waits for it, within reason. `say` hears what a
+    user must know although the run goes on: what could not be captured.
     """
 
     def __init__(
@@ -96,8 +101,10 @@ class Orchestrator:
         request: RunRequest,
         watch: Callable[[Glimpse], None] = lambda _: None,
         quiet: Callable[[], bool] = lambda: True,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._request = request
+        self._say = say
         self._watch = watch
         self._quiet = quiet
         self._anchor = Anchor.take()
@@ -129,20 +136,29 @@ class Orchestrator:
         self._plan = build_plan(request.loaded.scenario, request.seed, self.folder.run_id)
         place = self.folder.path
         self._look()
+        capturing = self._captures(self.folder)
         try:
-            contender = await asyncio.to_thread(start_contender, request.broker, request.profile, place / "contender")
+            contender = await asyncio.to_thread(
+                start_contender, request.broker, request.profile, place / "contender", listener=capturing
+            )
         except BaseException:
+            if capturing is not None:
+                capturing.discard()
             shutil.rmtree(place, ignore_errors=True)
             raise
         self._contender = contender
         try:
             entry = first_entry(self.folder.run_id, request, self._plan, contender, self._anchor.wall_ns)
             self._logbook = Logbook(self.folder, self._timetable, entry)
+            if capturing is not None:
+                entry.captures = capturing.facts
             self._logbook.write()
             await self._battle(contender, place)
         finally:
             await asyncio.to_thread(contender.stop)
+            captured = [] if capturing is None else await asyncio.to_thread(capturing.stop)
             if self._logbook is not None:
+                self._logbook.manifest.captures = captured
                 self._logbook.keep_logs(contender)
                 self._logbook.close(self._state, self._detail, self._anchor.now_ns())
             shutil.rmtree(place / "contender", ignore_errors=True)
@@ -299,6 +315,14 @@ class Orchestrator:
             sampler.watch(name, "contender", partial(_pids_of, contender, name))
         sampler.watch("worker-0", "generator", lambda: process_tree(worker_pid))
         return sampler
+
+    def _captures(self, folder: RunFolder) -> Capturing | None:
+        limits = self._request.capture
+        if limits is None:
+            return None
+        return Capturing(
+            folder.captures, folder.logs, limits, self._anchor.reader(), self._say, files_under="recorded/captures/"
+        )
 
     def _needs(self) -> Needs:
         plan = self._plan

@@ -57,6 +57,35 @@ class ContenderFacts(msgspec.Struct, frozen=True):
     services: list[ServiceFacts] = []
 
 
+class CaptureFacts(msgspec.Struct, frozen=True):
+    """The capture of one service: which files, where it listened, what it lost; without files it says why."""
+
+    service: str
+    files: list[str] = []
+    """Relative to the run folder, oldest first."""
+    interface: str = ""
+    addresses: list[str] = []
+    """`address:port` of the service as its packets carry them; `*:port` when only the port is known."""
+    namespace: str = ""
+    container: str = ""
+    filter: str = ""
+    tool: str = ""
+    snap_bytes: int = 0
+    """How much of each packet was kept; 0 is all of it."""
+    started_ns: int | None = None
+    """When it was up (run time); everything of this service later than that is in the files, or counted below."""
+    stopped_ns: int | None = None
+    before_start: bool = True
+    """Whether it was up before we started the service or first spoke to it."""
+    packets: int | None = None
+    dropped: int | None = None
+    """Packets the system or the program could not keep; None when it did not say."""
+    replaced_files: int = 0
+    """Files at the beginning that gave way to newer ones because of the size limit."""
+    missing: str = ""
+    """Why there is no capture, or why it ended early, and the fix."""
+
+
 class WorkerFacts(msgspec.Struct, frozen=True):
     """One worker, with what it counted about itself."""
 
@@ -96,6 +125,7 @@ class Manifest(msgspec.Struct):
     workers: list[WorkerFacts] = []
     tags: dict[str, str] = {}
     battle: BattleFacts | None = None
+    captures: list[CaptureFacts] = []
     settings: dict[str, Any] = {}
 
     def phase(self, name: str) -> Phase | None:

@@ -56,6 +56,11 @@ class RunFolder:
         """Where service logs and worker logs are kept."""
         return self.path / "recorded" / "logs"
 
+    @property
+    def captures(self) -> Path:
+        """Where captures are kept; the manifest tells whose they are."""
+        return self.path / "recorded" / "captures"
+
     def table(self, table: Table) -> Path:
         """The folder of a table's Parquet files."""
         return self.path / table.folder

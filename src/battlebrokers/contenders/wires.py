@@ -1,0 +1,61 @@
+"""On which wire each service of a contender will be: from its file and its chosen ports, or from a broker's URL.
+
+Called by `lifecycle` before anything is started. Sends nothing but a question for the name of a host.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+
+from battlebrokers.contenders.broker_url import BrokerUrl
+from battlebrokers.contenders.spec import Contender, Service
+from battlebrokers.record.route import interface_towards
+from battlebrokers.record.wire import EVERYWHERE, LOOPBACK, Wire
+
+URL_SERVICE = "broker"
+"""What the only service of a broker given by URL is called."""
+
+
+def wires_of(contender: Contender, ports: Mapping[str, int], host: str) -> list[Wire]:
+    """The wire of every service that listens somewhere or lives somewhere of its own."""
+    named = {port for service in contender.services.values() for port in service.ports or ()}
+    rest = [number for port, number in ports.items() if port not in named]
+    wires = []
+    for name, service in contender.services.items():
+        listens_on = _ports(service, ports, rest)
+        elsewhere = bool(service.namespace or service.container)
+        if not (listens_on or service.interface or elsewhere):
+            continue
+        at_home = not elsewhere and service.interface in ("", LOOPBACK)
+        wires.append(
+            Wire(
+                service=name,
+                ports=listens_on,
+                hosts=(host,) if at_home else (),
+                interface=service.interface or (interface_towards(host) if at_home else ""),
+                namespace=service.namespace,
+                container=service.container,
+            )
+        )
+    return wires
+
+
+def wires_of_url(url: BrokerUrl) -> list[Wire]:
+    """The wire that leads to a broker somewhere else; none if its name cannot be resolved."""
+    try:
+        found = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    hosts = tuple(dict.fromkeys(str(each[4][0]) for each in found))
+    interfaces = {interface_towards(host) for host in hosts}
+    # Nobody knows which of several addresses will be used: if they lead different ways, all ways are watched.
+    interface = interfaces.pop() if len(interfaces) == 1 else EVERYWHERE
+    return [Wire(URL_SERVICE, (url.port,), hosts, interface, narrow=True)]
+
+
+def _ports(service: Service, ports: Mapping[str, int], rest: list[int]) -> tuple[int, ...]:
+    if service.ports is None:
+        return tuple(rest) if "*" in service.processes else ()
+    numbers = [ports.get(port, 0) if isinstance(port, str) else port for port in service.ports]
+    return tuple(number for number in numbers if number)  # a port of a TLS set-up that was not asked for is not there
