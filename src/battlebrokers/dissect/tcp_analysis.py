@@ -81,11 +81,9 @@ class TcpAnalysis:
         connection = self._connection
         flags, size = window.flags, window.size
         seen = connection.completeness
-        if not connection.packets:
-            # Of the very first packet only a SYN counts: anything else is the middle of something.
-            if flags[0] & (SYN | ACK) == SYN:
-                seen |= _HAS_SYN | (_HAS_DATA if size[0] else 0)
-            flags, size = flags[1:], size[1:]
+        if not connection.packets and flags[0] & (SYN | ACK) == SYN:
+            # Later a SYN begins another connection.
+            seen |= _HAS_SYN | (_HAS_DATA if size[0] else 0)
         connection.packets += len(window)
         opening = flags & (SYN | ACK)
         carries = size > 0

@@ -75,6 +75,9 @@ class _View:
         truth &= (self.size != 1) | (_at(peer.side.window, peer.offered, before) != 0)
         if not side.next:
             truth[:1] = False
+        acknowledged = _at(peer.side.ack, peer.ack, before)
+        ahead = (self.end - acknowledged) % _FULL
+        truth &= (self.size == 0) | (acknowledged == 0) | ((ahead > 0) & (ahead < _HALF))
         if side.ackable != side.next:
             truth &= self.seq != side.ackable
         if peer.side.ackable == peer.side.next:
@@ -118,7 +121,6 @@ class _View:
         if len(spoke):
             in_step = side.ackable == side.next
             side.next, side.next_ns = int(self.end[spoke[-1]]), int(self.time_ns[spoke[-1]])
-            side.next_size = int(self.size[spoke[-1]])
             if in_step:
                 side.ackable = side.next
         side.window, side.ack = int(self.offered[last]), int(self.ack[last])

@@ -116,12 +116,12 @@ def _judge_sending(
     resumes = size > 1 and seq == (own.next - 1) % _FULL
     if not own.next or resumes or not _after(own.next, seq):
         return 0
-    if peer.duplicate_acks >= 2 and peer.ack == seq and 0 <= time_ns - peer.ack_ns < _FAST_NS:
+    # After an acknowledgement of what was not seen any count of duplicates may have gone by unseen as well.
+    if peer.duplicate_acks not in (0, 1) and peer.ack == seq and 0 <= time_ns - peer.ack_ns < _FAST_NS:
         return state.FAST_RETRANSMISSION | state.RETRANSMISSION
     late_ns = time_ns - own.next_ns
-    if 0 <= late_ns < (connection.initial_rtt_ns or _REORDERED_NS) and (
-        (seq + size + counted) % _FULL != own.next or own.next_size == 0
-    ):
+    ends_elsewhere = (seq + size + counted) % _FULL != own.next
+    if ends_elsewhere and 0 <= late_ns < (connection.initial_rtt_ns or _REORDERED_NS):
         return state.OUT_OF_ORDER
     return state.RETRANSMISSION
 
@@ -129,8 +129,6 @@ def _judge_sending(
 def _move_on(own: Side, time_ns: int, seq: int, ack: int, flags: int, offered: int, size: int, found: int) -> None:
     counted = 1 if flags & (SYN | FIN) else 0
     end = (seq + size + counted) % _FULL
-    if not own.next or _after(end, (own.next + counted) % _FULL):
-        own.next_size = size
     if not found & state.ZERO_WINDOW_PROBE:
         if not own.next or _after(end, own.next):
             own.next, own.next_ns = end, time_ns

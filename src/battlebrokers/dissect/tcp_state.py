@@ -26,6 +26,7 @@ KEEP_ALIVE_ACK = 1 << 11
 LOST_SEGMENT = 1 << 12
 ACKED_UNSEEN = 1 << 13
 
+UNKNOWN_WINDOW = 0xFFFF_FFFF
 UNKNOWN_SHIFT = -1
 """No SYN was seen: nobody knows how this side scales its window."""
 
@@ -40,14 +41,12 @@ class Side:
     """The sequence number that should come next: the highest end so far."""
     next_ns: int = 0
     """When that was reached."""
-    next_size: int = 0
-    """Payload of the segment that reached it; 0 for a bare acknowledgement."""
     ackable: int = 0
     """How far the other side can acknowledge without acknowledging what is not in the capture."""
     ack: int = 0
     """What it acknowledged last."""
     ack_ns: int = 0
-    window: int = 0
+    window: int = UNKNOWN_WINDOW
     """What it offered last, unscaled."""
     shift: int = UNKNOWN_SHIFT
     window_is_unscaled: bool = False
