@@ -1,0 +1,163 @@
+"""What decoded captures add up to between services, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from battlebrokers.pipeline.conform import conform
+from battlebrokers.pipeline.steps.hops import hops
+from battlebrokers.pipeline.steps.responses import responses
+from battlebrokers.pipeline.steps.talked import asked, talked
+from battlebrokers.pipeline.steps.traffic import traffic
+from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, RESPONSES, STREAMS, TRAFFIC, Table
+
+pytestmark = pytest.mark.spark
+
+SECOND = 1_000_000_000
+_ZERO = {"string": "", "bool": False, "float64": 0.0}
+
+
+class Wires:
+    """A small system: outside → gateway (10) → queue (20) → worker (30) → outside (11)."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._messages: list[dict[str, Any]] = []
+        self._exchanges: list[dict[str, Any]] = []
+        ends = {
+            10: (None, "gateway"),
+            20: ("gateway", "queue"),
+            30: ("worker", "queue"),
+            11: (None, "worker"),
+            40: (None, None),
+        }
+        self._streams = [
+            {
+                "stream": stream,
+                "client_service": client,
+                "server_service": server,
+                "server": "10.0.0.4",
+                "server_port": 80,
+            }
+            for stream, (client, server) in ends.items()
+        ]
+
+    def say(self, stream: int, sender: str, first_ns: int, last_ns: int, **more: Any) -> int:
+        number = len(self._messages)
+        row = {"stream": stream, "sender": sender, "number": number, "first_ns": first_ns, "last_ns": last_ns}
+        self._messages.append({**row, "protocol": "mqtt", "kind": "PUBLISH", "bytes": 100, "payload_bytes": 50, **more})
+        return number
+
+    def exchange(self, stream: int, asker: str, asked_ns: int, answered_ns: int | None, **more: Any) -> None:
+        outcome = "unanswered" if answered_ns is None else "answered"
+        row = {"stream": stream, "asker": asker, "asked_ns": asked_ns, "answered_ns": answered_ns, "certain": True}
+        size = {"request_bytes": 10, "response_bytes": None if answered_ns is None else 20}
+        self._exchanges.append({**row, **size, "outcome": outcome, "protocol": "redis", "kind": "GET", **more})
+
+    def frame(self, table: Table) -> DataFrame:
+        rows = {STREAMS: self._streams, MESSAGES: self._messages, EXCHANGES: self._exchanges}[table]
+        absent = {column.name: None if column.nullable else _ZERO.get(column.kind, 0) for column in table.columns}
+        filled = [tuple({**absent, **row}[name] for name in table.column_names) for row in rows]
+        return self._spark.createDataFrame(filled, table.spark_ddl())
+
+    def hops(self) -> list[dict[str, Any]]:
+        told = conform(hops(talked(self.frame(MESSAGES), self.frame(STREAMS))), HOPS)
+        return [row.asDict() for row in told.orderBy("trace", "leg").collect()]
+
+
+@pytest.fixture
+def wires(spark: SparkSession) -> Wires:
+    return Wires(spark)
+
+
+def test_a_message_with_our_header_is_followed_through_all_services(wires: Wires) -> None:
+    ours = {"device": 3, "seq": 9}
+    wires.say(10, "client", 1000, 1100, **ours)
+    wires.say(20, "client", 1500, 1600, **ours)
+    wires.say(30, "server", 2600, 2700, **ours)
+    wires.say(11, "server", 2900, 3000, **ours)
+    found = wires.hops()
+    assert [(row["leg"], row["parent"], row["sender"], row["receiver"], row["inside_ns"]) for row in found] == [
+        (1, None, "outside", "gateway", None),
+        (2, 1, "gateway", "queue", 400),
+        (3, 2, "queue", "worker", 1000),
+        (4, 3, "worker", "outside", 200),
+    ]
+    assert len({row["trace"] for row in found}) == 1
+    assert {(row["matched_by"], row["confidence"], row["device"], row["seq"]) for row in found} == {
+        ("header", 1.0, 3, 9)
+    }
+
+
+def test_fan_out_gives_every_copy_the_same_parent(wires: Wires) -> None:
+    wires.say(10, "client", 0, 10, device=1, seq=1)
+    for n in range(3):
+        wires.say(10, "server", 100 + n, 110 + n, device=1, seq=1)
+    assert [(row["leg"], row["parent"]) for row in wires.hops()] == [(1, None), (2, 1), (3, 1), (4, 1)]
+
+
+def test_the_same_payload_is_followed_when_it_is_unique_on_each_wire(wires: Wires) -> None:
+    wires.say(10, "client", 0, 10, fingerprint=77)
+    wires.say(20, "client", 20, 30, fingerprint=77)
+    assert [(row["matched_by"], row["confidence"]) for row in wires.hops()] == [("fingerprint", 0.95)] * 2
+
+
+def test_payloads_that_say_nothing_are_not_followed(wires: Wires) -> None:
+    for n in (0, 1):
+        wires.say(10, "client", n, n, fingerprint=5)
+        wires.say(20, "client", n + 10, n + 10, fingerprint=5)
+    wires.say(10, "client", 1, 2, fingerprint=6)
+    wires.say(10, "client", 1, 2, fingerprint=7, payload_bytes=2)
+    wires.say(20, "client", 3, 4, fingerprint=7, payload_bytes=2)
+    assert wires.hops() == []
+
+
+def test_a_server_nobody_named_is_known_by_its_address(wires: Wires) -> None:
+    wires.say(40, "client", 0, 10, device=1, seq=1)
+    (row,) = wires.hops()
+    assert (row["sender"], row["receiver"]) == ("outside", "10.0.0.4:80")
+
+
+def test_responses_are_counted_by_peers_and_kind(wires: Wires) -> None:
+    for n in range(1, 101):
+        wires.exchange(20, "client", 0, n)
+    wires.exchange(20, "client", 0, None)
+    wires.exchange(20, "client", 0, 1000, outcome="failed", certain=False)
+    wires.exchange(20, "server", 0, 5, kind="PUSH")
+    told = conform(responses(asked(wires.frame(EXCHANGES), wires.frame(STREAMS))), RESPONSES)
+    rows = {(row["asker"], row["answerer"], row["kind"]): row for row in told.collect()}
+    assert set(rows) == {("gateway", "queue", "GET"), ("queue", "gateway", "PUSH")}
+    found = rows["gateway", "queue", "GET"]
+    assert (found["n"], found["answered"], found["failed"], found["unanswered"], found["uncertain"]) == (
+        102,
+        101,
+        1,
+        1,
+        1,
+    )
+    assert (found["min_ns"], found["p25_ns"], found["p50_ns"], found["p75_ns"], found["max_ns"]) == (
+        1,
+        26,
+        51,
+        76,
+        1000,
+    )
+    assert (found["request_bytes"], found["response_bytes"]) == (1020, 2020)
+
+
+def test_traffic_says_what_is_neither_asked_nor_answered(wires: Wires) -> None:
+    question = wires.say(20, "client", SECOND, SECOND)
+    answer = wires.say(20, "server", SECOND + 1, SECOND + 1, bytes=30)
+    for n in (0, 1):
+        wires.say(20, "server", 2 * SECOND + n, 2 * SECOND + n, bytes=7)
+    wires.exchange(20, "client", SECOND, SECOND + 1, request=question, response=answer)
+    spoken = talked(wires.frame(MESSAGES), wires.frame(STREAMS))
+    told = conform(traffic(spoken, wires.frame(EXCHANGES)), TRAFFIC)
+    assert sorted(tuple(row) for row in told.collect()) == [
+        (1, "gateway", "queue", "mqtt", "request", 1, 100),
+        (1, "queue", "gateway", "mqtt", "response", 1, 30),
+        (2, "queue", "gateway", "mqtt", "other", 2, 14),
+    ]
