@@ -20,6 +20,8 @@ from battlebrokers.units import format_count
 
 _MARKS: dict[State, tuple[str, str]] = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 _NAME_WIDTH = 14
+_ADVISED_WHEN_OK = ("brokers", "capture")
+"""Nothing is wrong without them, but people want to know how to get them."""
 
 
 def doctor(
@@ -70,7 +72,7 @@ def _tell(checks: list[Check], scenario: str | None, needs: Needs) -> None:
         _line(console, Text.assemble((f"{mark} ", style), (check.name.ljust(_NAME_WIDTH), "bold"), check.value))
         if check.state != "ok":
             _line(console, Text.assemble(" " * (_NAME_WIDTH + 2), check.meaning))
-        if check.fix and (check.state != "ok" or check.name == "brokers"):
+        if check.fix and (check.state != "ok" or check.name in _ADVISED_WHEN_OK):
             _line(console, Text.assemble(" " * (_NAME_WIDTH + 2), ("fix: ", style), check.fix))
     load = f"{format_count(needs.connections)} connections"
     if scenario:

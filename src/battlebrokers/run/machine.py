@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ import psutil
 
 from battlebrokers.contenders.availability import Available, Missing, availability
 from battlebrokers.contenders.reader import load_contenders
+from battlebrokers.record.capture_tool import CaptureTool, NoCapture, find_tool
 from battlebrokers.run import host
 
 _JAVA_TIMEOUT_S = 30.0
@@ -56,8 +56,8 @@ class Machine:
     java: Java | None = None
     spark_version: str = ""
     brokers: Mapping[str, Available | Missing] = field(default_factory=dict)
-    can_capture: bool | None = None
-    """Whether dumpcap may capture; None when it is not installed."""
+    capture: CaptureTool | NoCapture | None = None
+    """The program that captures, or why none can; None when nobody looked."""
     is_root: bool = False
 
 
@@ -86,7 +86,7 @@ def gather(runs_folder: Path, *, programs: bool = True) -> Machine:
         java=find_java() if programs else None,
         spark_version=spark_version(),
         brokers={each.name: availability(each) for each in load_contenders()} if programs else {},
-        can_capture=_can_capture() if programs else None,
+        capture=find_tool() if programs else None,
         is_root=os.geteuid() == 0,
     )
 
@@ -121,15 +121,3 @@ def spark_version() -> str:
 def _nearest_existing(folder: Path) -> Path:
     folder = folder.absolute()
     return next((path for path in (folder, *folder.parents) if path.exists()), folder)
-
-
-def _can_capture() -> bool | None:
-    dumpcap = shutil.which("dumpcap")
-    if dumpcap is None:
-        return None
-    if os.geteuid() == 0 or not sys.platform.startswith("linux"):
-        return True
-    try:
-        return bool(os.getxattr(dumpcap, "security.capability")) and os.access(dumpcap, os.X_OK)
-    except OSError:
-        return False

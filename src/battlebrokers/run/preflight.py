@@ -11,6 +11,7 @@ from typing import Literal
 
 from battlebrokers.contenders.availability import Available
 from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.record.capture_tool import NoCapture
 from battlebrokers.run.machine import Machine
 from battlebrokers.units import format_count, format_size
 
@@ -306,17 +307,15 @@ def brokers(machine: Machine) -> Check:
 
 
 def capture(machine: Machine) -> Check:
-    """Only captures need it."""
+    """Only `--capture` and `bb capture` need it; a run without it goes on."""
     name = "capture"
-    meaning = "only captures of network traffic need it; runs do not"
-    if machine.can_capture is None:
-        return Check(
-            name, "ok", "dumpcap is not installed", meaning, "apt-get install -y --no-install-recommends tshark"
-        )
-    if not machine.can_capture:
-        fix = "as root: dpkg-reconfigure wireshark-common (answer yes), usermod -aG wireshark $USER, log in again"
-        return Check(name, "ok", "dumpcap may not capture as you", meaning, fix)
-    return Check(name, "ok", "dumpcap may capture", meaning)
+    meaning = "only --capture and `bb capture` need it; runs go on without"
+    if machine.capture is None:
+        return Check(name, "ok", "not looked at", meaning)
+    if isinstance(machine.capture, NoCapture):
+        return Check(name, "ok", f"not possible: {machine.capture.why}", meaning, machine.capture.fix)
+    inside = "also in namespaces and containers" if machine.is_root else "not in namespaces and containers: takes root"
+    return Check(name, "ok", f"{machine.capture.name} may capture ({inside})", meaning)
 
 
 def _limit(number: int) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from battlebrokers.contenders.availability import Available, Missing
 from battlebrokers.errors import EnvironmentNotReady, ExitCode
+from battlebrokers.record.capture_tool import CaptureTool, NoCapture
 from battlebrokers.run import preflight as p
 from battlebrokers.run.machine import Java, Machine, java_major
 
@@ -27,7 +28,7 @@ GOOD = Machine(
     java=Java("/usr/bin/java", 17),
     spark_version="4.3.0",
     brokers={"amqtt": Available("0.12.1", "python", {}), "mosquitto": Available("2.0.11", "/usr/sbin/mosquitto", {})},
-    can_capture=True,
+    capture=CaptureTool("dumpcap", "/usr/bin/dumpcap", 0.6),
 )
 SMALL = p.Needs(connections=1000, events=100_000)
 
@@ -148,8 +149,13 @@ class TestPrograms:
         assert p.brokers(replace(GOOD, brokers={"nats": some["nats"]})).state == "fail"
 
     def test_capturing_is_never_required(self) -> None:
-        for able in (True, False, None):
-            assert p.capture(replace(GOOD, can_capture=able)).state == "ok"
+        for able in (GOOD.capture, NoCapture("it is not here", "install it"), None):
+            assert p.capture(replace(GOOD, capture=able)).state == "ok"
+
+    def test_why_nothing_can_be_captured_comes_with_the_fix(self) -> None:
+        check = p.capture(replace(GOOD, capture=NoCapture("dumpcap may not capture as you", "as root: setcap …")))
+        assert check.value == "not possible: dumpcap may not capture as you"
+        assert check.fix == "as root: setcap …"
 
 
 def test_what_fails_becomes_one_error_with_all_fixes() -> None:
