@@ -17,14 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from battlebrokers.pipeline.conform import conform
-from battlebrokers.pipeline.conversations import WANTED, Surroundings, converse, result_ddl
+from battlebrokers.pipeline.conversations import FILE_SHIFT, WANTED, Surroundings, converse, result_ddl
 from battlebrokers.pipeline.sources.capture import CaptureSource, prepared
 from battlebrokers.pipeline.steps.hops import hops
 from battlebrokers.pipeline.steps.responses import responses
 from battlebrokers.pipeline.steps.talked import asked, talked
 from battlebrokers.pipeline.steps.traffic import traffic
-from battlebrokers.pipeline.store import Store
+from battlebrokers.pipeline.store import LocalStore, Store
 from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, RESPONSES, STREAMS, TRAFFIC, Table
+from battlebrokers.tables.manifest import Manifest
 
 Progress = Callable[[str, int, int], None]
 SUMMARY = "decoded/summary.json"
@@ -47,9 +48,28 @@ class Captures:
     """What to look at, and what is known about it."""
 
     files: Sequence[str]
+    wires: Sequence[int] = ()
+    """Per file: the number of the wire it was captured on; files of one wire continue each other. One each if empty."""
     captured_at: Mapping[int, str] = field(default_factory=dict)
+    """File number → the service on whose wire it was captured."""
     names: Mapping[str, str] = field(default_factory=dict)
+    """Address, address:port or *:port → service."""
     hints: Any = None
+
+
+def captures_of(manifest: Manifest, store: Store) -> Captures | None:
+    """What a run captured, if it did."""
+    files: list[str] = []
+    wires: list[int] = []
+    captured_at: dict[int, str] = {}
+    names: dict[str, str] = {}
+    for wire, capture in enumerate(manifest.captures):
+        for file in capture.files:
+            captured_at[len(files)] = capture.service
+            wires.append(wire)
+            files.append(str(store.path / file) if isinstance(store, LocalStore) else store.locate(file))
+        names |= dict.fromkeys(capture.addresses, capture.service)
+    return Captures(files, wires, captured_at, names) if files else None
 
 
 def decode(
@@ -61,7 +81,9 @@ def decode(
     plain, defects = prepared(captures.files, target)
     on_progress("captures", 1, _STEPS)
     spark.dataSource.register(CaptureSource)
-    _write(spark.read.format("capture").load(list(plain)), PACKETS, target)
+    wires = captures.wires or range(len(plain))
+    reader = spark.read.format("capture").option("wires", ",".join(map(str, wires)))
+    _write(reader.load(list(plain)), PACKETS, target)
     packets = _table(spark, target, PACKETS)
     count = packets.count()
     on_progress("packets", 2, _STEPS)
@@ -83,13 +105,14 @@ def _conversations(packets: DataFrame, count: int, around: Surroundings) -> Data
     parallel = packets.sparkSession.sparkContext.defaultParallelism
     low = "struct(source, source_port) < struct(destination, destination_port)"
     told = packets.where("stream IS NOT NULL AND fault IS NULL OR fault = 'truncated'").fillna(_ABSENT)
-    narrow = told.withColumn("low", F.expr(low)).select(*WANTED)
+    place = f"shiftleft(CAST(file AS BIGINT), {FILE_SHIFT}) | payload_at"
+    narrow = told.withColumns({"low": F.expr(low), "payload_at": F.expr(place)}).select(*WANTED)
 
     def body(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return converse(batches, around)
 
     partitions = max(parallel, count // _PACKETS_PER_PARTITION)
-    together = narrow.repartition(partitions, "stream").sortWithinPartitions("stream", "captured_ns", "at")
+    together = narrow.repartition(partitions, "stream").sortWithinPartitions("stream", "captured_ns", "file", "at")
     return together.mapInArrow(body, result_ddl())
 
 

@@ -27,7 +27,10 @@ WANTED = (
     "destination_port", "seq", "ack", "flags", "window", "window_shift", "mss", "payload_at", "payload_bytes",
     "missing_bytes",
 )  # fmt: skip
-"""The columns of a packet this stage reads; `low` says that its source is the smaller of the two endpoints."""
+"""The columns of a packet this stage reads.
+
+`low` says that its source is the smaller of the two endpoints, `payload_at` is a place (see FILE_SHIFT).
+"""
 
 _TABLES = (STREAMS, MESSAGES, EXCHANGES)
 _WINDOW_PACKETS = 32_768
@@ -35,6 +38,9 @@ _WINDOW_BYTES = 8 << 20
 _BATCH_ROWS = 50_000
 _SENDER = ("client", "server")
 _WORDS = ("source", "destination")
+FILE_SHIFT = 48
+"""A place is a file's number and, in so many bits below it, an offset in the file."""
+_IN_FILE = (1 << FILE_SHIFT) - 1
 
 Row = tuple[Any, ...]
 Columns = dict[str, npt.NDArray[Any]]
@@ -58,22 +64,23 @@ class Surroundings:
     """What is known beside the packets."""
 
     files: Sequence[str]
-    """Where each capture lies, unpacked."""
+    """Where each capture file lies, unpacked."""
     captured_at: Mapping[int, str]
     """File number → the service at whose wire it was captured."""
     names: Mapping[str, str]
-    """Address, or address:port → service."""
+    """Address, address:port or *:port → service."""
     hints: object = None
 
     def service(self, address: str, port: int) -> str | None:
         """Who lives there."""
-        return self.names.get(f"{address}:{port}") or self.names.get(address)
+        names = self.names
+        return names.get(f"{address}:{port}") or names.get(address) or names.get(f"*:{port}")
 
 
 def converse(batches: Iterable[pa.RecordBatch], around: Surroundings) -> Iterator[pa.RecordBatch]:
     """All conversations of a partition; rows of one conversation come together and in order."""
     sink = _Sink()
-    readers = _Readers(around.files)
+    files = _Files(around.files)
     current: _Conversation | None = None
     for batch in batches:
         columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in WANTED if name not in _WORDS}
@@ -83,7 +90,7 @@ def converse(batches: Iterable[pa.RecordBatch], around: Surroundings) -> Iterato
             if current is None or current.stream != stream[start]:
                 if current is not None:
                     current.end()
-                current = _begin(batch, columns, start, around, readers, sink)
+                current = _begin(batch, columns, start, around, files.read, sink)
             current.take(_part(columns, start, end))
             yield from sink.full()
     if current is not None:
@@ -92,32 +99,32 @@ def converse(batches: Iterable[pa.RecordBatch], around: Surroundings) -> Iterato
 
 
 def _begin(
-    batch: pa.RecordBatch, columns: Columns, first: int, around: Surroundings, readers: _Readers, sink: _Sink
+    batch: pa.RecordBatch, columns: Columns, first: int, around: Surroundings, read: Reader, sink: _Sink
 ) -> _Conversation:
     source = (str(batch.column("source")[first]), int(columns["source_port"][first]))
     destination = (str(batch.column("destination")[first]), int(columns["destination_port"][first]))
     file = int(columns["file"][first])
     transport: Transport = "tcp" if int(columns["protocol"][first]) == 6 else "udp"
-    wire = _Wire(int(columns["stream"][first]), file, transport, around, readers.of(file), sink)
+    wire = _Wire(int(columns["stream"][first]), file, transport, around, read, sink)
     low, high = (source, destination) if bool(columns["low"][first]) else (destination, source)
     return _Conversation(wire, low, high)
 
 
-class _Readers:
-    """Captures by number, mapped into memory when first needed."""
+class _Files:
+    """Capture files by number, mapped into memory when first needed; a place says which file and where in it."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
-        self._open: dict[int, Reader] = {}
+        self._open: dict[int, mmap.mmap] = {}
 
-    def of(self, number: int) -> Reader:
-        """Reads from that capture."""
-        reader = self._open.get(number)
-        if reader is None:
+    def read(self, place: int, size: int) -> bytes:
+        """The bytes at a place."""
+        number, start = place >> FILE_SHIFT, place & _IN_FILE
+        content = self._open.get(number)
+        if content is None:
             with Path(self._files[number]).open("rb") as file:
-                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            reader = self._open[number] = lambda place, size: content[place : place + size]
-        return reader
+                content = self._open[number] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return content[start : start + size]
 
 
 @dataclass(frozen=True, slots=True)

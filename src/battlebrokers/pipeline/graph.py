@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from battlebrokers.errors import PipelineError
+from battlebrokers.errors import BattleError, PipelineError
 from battlebrokers.pipeline.audience import Facts, audience
 from battlebrokers.pipeline.conform import conform
 from battlebrokers.pipeline.evidence import Defect, Evidence
@@ -160,8 +160,24 @@ def analyze(spark: SparkSession, run: str, out: str | None = None, on_progress: 
             ) from error
         walk = _Walk(spark, evidence, target, on_progress)
         walk.all()
+    if evidence.manifest.captures:
+        walk.seconds["captures"] = _decode(spark, evidence, target, on_progress)
     target.write("measures/defects.json", msgspec.json.encode(evidence.defects))
     return Outcome(time.monotonic() - began, walk.seconds, evidence.defects)
+
+
+def _decode(spark: SparkSession, evidence: Evidence, target: Store, on_progress: Progress) -> float:
+    """The tables of what was captured; captures that cannot be read are defects, the rest of the run stands."""
+    from battlebrokers.pipeline.captures import captures_of, decode  # only captured runs pay for it
+
+    began = time.monotonic()
+    captures = captures_of(evidence.manifest, evidence.store)
+    if captures is not None:
+        try:
+            decode(spark, captures, target, on_progress)
+        except (BattleError, PySparkException, Py4JError) as error:
+            evidence.defects.append(Defect("recorded/captures", _in_short(error)))
+    return time.monotonic() - began
 
 
 class _Walk:

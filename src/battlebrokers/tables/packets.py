@@ -13,7 +13,7 @@ PACKETS = Table(
         Column("at", "int64", "Where its record begins in the (unpacked) capture file: grows with its number."),
         Column("captured_ns", "int64", "When the kernel saw it; nanoseconds since the epoch."),
         Column("interface", "int32", "Number of the interface in its file."),
-        Column("stream", "int64", "The conversation it belongs to: a hash of file, addresses, ports and protocol; null for what is neither TCP nor UDP.", nullable=True),
+        Column("stream", "int64", "The conversation it belongs to: a hash of wire, addresses, ports and protocol; null for what is neither TCP nor UDP.", nullable=True),
         Column("protocol", "int16", "IP protocol number (6 TCP, 17 UDP); null when there is no IP.", nullable=True),
         Column("source", "string", "Source address.", nullable=True),
         Column("destination", "string", "Destination address.", nullable=True),

@@ -11,7 +11,7 @@ STREAMS = Table(
     columns=(
         Column("stream", "int64", "The conversation."),
         Column("epoch", "int32", "How often its ports were reused before, from 0."),
-        Column("file", "int32", "Number of the capture file."),
+        Column("file", "int32", "Number of the capture file in which it begins."),
         Column("service", "string", "The service at whose wire it was captured; null if nobody said.", nullable=True),
         Column("transport", "string", "`tcp` or `udp`."),
         Column("protocol", "string", "Application protocol; null if it was not recognised.", nullable=True),
