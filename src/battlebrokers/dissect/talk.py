@@ -142,6 +142,13 @@ class Talk:
         )  # fmt: skip
         return self.taken + len(self.found) - 1
 
+    def extend(self, number: int, end: int, payload_bytes: int) -> None:
+        """A message of unknown length goes on; once the driver has taken it, nobody listens any more."""
+        if number >= self.taken:
+            found = self.found[number - self.taken]
+            found.end = end
+            found.payload_bytes += payload_bytes
+
     def ask(self, key: Hashable, number: int, *, ordered: bool = False, hinted: bool = False) -> None:
         """Message `number` wants an answer under `key`; `ordered` when only their order tells which is whose."""
         queue = self._open.get(key)

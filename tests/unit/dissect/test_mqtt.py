@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.conversation import CLIENT, SERVER, Lost, heard, summary
 
 from battlebrokers.dissect.registry import recognised
 from battlebrokers.tables.message_header import HEADER, VERSION
+from support.conversation import CLIENT, SERVER, Lost, heard, summary
 
 
 def packet(first: int, body: bytes) -> bytes:
