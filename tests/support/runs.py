@@ -25,11 +25,13 @@ def write_scenario(folder: Path, text: str) -> Path:
     return path
 
 
-def run_for_real(scenario: Path | str, broker: str, runs: Path, *, watch: Any = None, **request: Any) -> RunFolder:
+def run_for_real(
+    scenario: Path | str, broker: str, runs: Path, *, watch: Any = None, say: Any = None, **request: Any
+) -> RunFolder:
     """One orchestrated run in this process's loop, without analysis."""
     loaded = load_scenario(str(scenario), request.pop("overrides", []), request.pop("scale", 1.0))
     order = RunRequest(loaded=loaded, broker=broker, seed=loaded.scenario.seed, runs=runs, **request)
-    orchestrator = Orchestrator(order, watch or (lambda _glimpse: None))
+    orchestrator = Orchestrator(order, watch or (lambda _glimpse: None), say=say or (lambda _words: None))
     return asyncio.run(orchestrator.run())
 
 

@@ -74,8 +74,6 @@ def start_contender(
         place = Place(folder, host, templates.ports, contender.logs)
         configuration = templates.filled({**known, **place.values()})
         try:
-            if listener is not None:
-                listener.before_start(wires_of(contender, place.ports.numbers, host))
             process = _start(contender, configuration, place, listener)
         except _NotReadyError as failure:
             if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(100)])):
@@ -114,6 +112,8 @@ def _look_at(url: BrokerUrl) -> RunningContender:
 def _start(contender: Contender, configuration: Configuration, place: Place, listener: Listener | None) -> KeptProcess:
     """A process that answers; when it does not, or we are interrupted, all of it is gone again."""
     try:
+        if listener is not None:
+            listener.before_start(wires_of(contender, place.ports.numbers, place.host))
         process = place.start(configuration, contender.stop)
         try:
             if listener is not None:
@@ -160,6 +160,8 @@ def _owns(process: KeptProcess, port: int) -> bool:
     """Whether one of its processes listens on the port; true when the system does not let us see."""
     for pid in process.pids():
         try:
+            if _lives_elsewhere(pid):
+                return True
             connections = psutil.Process(pid).net_connections(kind="tcp")
         except psutil.AccessDenied:
             return True
@@ -168,6 +170,14 @@ def _owns(process: KeptProcess, port: int) -> bool:
         if any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections):
             return True
     return False
+
+
+def _lives_elsewhere(pid: int) -> bool:
+    """Whether it has a network of its own, where nobody else can have taken its port and where we cannot look."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+    except OSError:
+        return False
 
 
 def _told(status: int) -> str:

@@ -31,6 +31,7 @@ class Place:
     def __init__(self, folder: Path, host: str, port_names: Sequence[str], log_globs: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()
+        self.host = host
         self.output = self.folder / "output.log"
         self.output.unlink(missing_ok=True)
         self._log_globs = log_globs

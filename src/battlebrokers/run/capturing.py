@@ -36,7 +36,7 @@ from battlebrokers.tables.manifest import CaptureFacts
 _UP_WITHIN_S = 15.0
 _STOP_WITHIN_S = 15.0
 _QUIET_WITHIN_S = 10.0
-_CONTAINER_WITHIN_S = 30.0
+_CONTAINER_WITHIN_S = 10.0
 _POLL_S = 0.02
 
 

@@ -1,0 +1,274 @@
+"""Captures of real brokers: complete from the first packet, in namespaces, with limits, and never in a run's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from battlebrokers.contenders.reader import SPECS
+from battlebrokers.record.capture_tool import CaptureTool, Limits, find_tool
+from battlebrokers.run import capturing as capturing_module
+from battlebrokers.tables import PUBLISHES
+from battlebrokers.tables.run_folder import RunFolder
+from support.packets import require_capturing, tshark
+from support.runs import bb, run_for_real, start_bb, write_scenario
+
+pytestmark = [pytest.mark.broker, pytest.mark.root, pytest.mark.slow]
+
+TALK = """
+name: talk
+fleets:
+  sensor: {devices: 5, topic: "talk/{device}", payload: {random_bytes: 64}, every: 40/s, qos: 1}
+clients:
+  listener: {count: 1, subscribe: ["talk/#"], qos: 1}
+phases: {measure: 3s, drain: 5s, quiet: 1s}
+"""
+WHOLE = Limits()
+SYN_ALONE = "tcp.flags.syn==1 && tcp.flags.ack==0"
+
+
+@pytest.fixture(autouse=True)
+def _capturing() -> None:
+    require_capturing()
+
+
+@pytest.fixture
+def namespace() -> Iterator[tuple[str, str, str]]:
+    """A network namespace with a veth to here: its name, its address, our end of the veth."""
+    name, ours = f"bbt{os.getpid()}", f"bbv{os.getpid()}"[:15]
+    second = os.getpid() % 250 + 1
+    setup = [
+        f"ip netns add {name}",
+        f"ip link add {ours} type veth peer name eth0 netns {name}",
+        f"ip addr add 10.213.{second}.1/24 dev {ours}",
+        f"ip link set {ours} up",
+        f"ip -n {name} addr add 10.213.{second}.2/24 dev eth0",
+        f"ip -n {name} link set eth0 up",
+        f"ip -n {name} link set lo up",
+    ]
+    try:
+        for line in setup:
+            made = subprocess.run(line.split(), capture_output=True, text=True, check=False)
+            if made.returncode:
+                pytest.skip(f"no network namespaces here: {line}: {made.stderr.strip()}")
+        yield name, f"10.213.{second}.2", ours
+    finally:
+        subprocess.run(["ip", "link", "del", ours], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def files_of(folder: RunFolder, service: str) -> list[Path]:
+    facts = next(each for each in folder.read_manifest().captures if each.service == service)
+    return [folder.path / name for name in facts.files]
+
+
+def published(folder: RunFolder) -> int:
+    files = (folder.path / PUBLISHES.folder).glob("*.parquet")
+    return sum(pq.ParquetFile(file).metadata.num_rows for file in files)
+
+
+def publishes_towards(files: list[Path], port: int) -> int:
+    rows = tshark(files, f"mqtt.msgtype==3 && tcp.dstport=={port}", "mqtt.msgtype", ports=[port])
+    return sum(kind == "3" for row in rows for kind in row[0].split(","))
+
+
+def test_a_run_is_captured_from_its_first_syn_to_its_last_publish(tmp_path, require_broker):
+    require_broker("mosquitto")
+    folder = run_for_real(write_scenario(tmp_path, TALK), "mosquitto", tmp_path / "runs", capture=WHOLE)
+    manifest = folder.read_manifest()
+    facts = manifest.captures[0]
+    port = int(manifest.contender.endpoints["tcp"].rsplit(":", 1)[1])
+    assert (facts.service, facts.interface, facts.missing) == ("mosquitto", "lo", "")
+    assert f"127.0.0.1:{port}" in facts.addresses
+    assert facts.files == ["recorded/captures/mosquitto-00001.pcapng"]
+    assert facts.dropped == 0
+    assert facts.before_start
+    first = tshark(files_of(folder, "mosquitto"), "frame.number==1", "tcp.flags.syn", "tcp.dstport", "tcp.flags.ack")
+    assert first == [["1", str(port), "0"]]
+    assert publishes_towards(files_of(folder, "mosquitto"), port) == published(folder) > 500
+    everything = tshark(files_of(folder, "mosquitto"), "tcp", "frame.time_epoch", "tcp.analysis.lost_segment")
+    assert len(everything) == facts.packets
+    assert not any(len(row) > 1 and row[1] for row in everything)
+    assert any(not row[0].endswith("000") for row in everything), "stamps are in nanoseconds"
+    assert "Capturing on" in (folder.logs / "capture-mosquitto.log").read_text()
+    assert (folder.logs / "output.log").exists()
+
+
+def test_tcpdump_does_it_too(tmp_path, require_broker, monkeypatch):
+    require_broker("mosquitto")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    found = next((p for f in os.environ["PATH"].split(os.pathsep) if (p := Path(f) / "tcpdump").exists()), None)
+    if found is None:
+        pytest.skip("tcpdump is not installed")
+    (tools / "tcpdump").symlink_to(found)
+    monkeypatch.setattr(capturing_module, "find_tool", lambda **_: CaptureTool("tcpdump", str(found), 1.5))
+    folder = run_for_real(write_scenario(tmp_path, TALK), "mosquitto", tmp_path / "runs", capture=WHOLE)
+    manifest = folder.read_manifest()
+    port = int(manifest.contender.endpoints["tcp"].rsplit(":", 1)[1])
+    assert manifest.captures[0].files == ["recorded/captures/mosquitto-00001.pcap"]
+    assert publishes_towards(files_of(folder, "mosquitto"), port) == published(folder)
+
+
+def test_a_ring_keeps_the_newest_and_says_what_is_gone(tmp_path, require_broker):
+    require_broker("mosquitto")
+    said: list[str] = []
+    big = TALK.replace("random_bytes: 64", "random_bytes: 30000")
+    folder = run_for_real(
+        write_scenario(tmp_path, big), "mosquitto", tmp_path / "runs", capture=Limits(total_bytes=4_000_000),
+        say=said.append,
+    )  # fmt: skip
+    facts = folder.read_manifest().captures[0]
+    assert len(facts.files) == 4
+    assert facts.replaced_files > 0
+    assert facts.files[0] == f"recorded/captures/mosquitto-{facts.replaced_files + 1:05d}.pcapng"
+    assert sum((folder.path / name).stat().st_size for name in facts.files) < 5_000_000
+    assert "larger than its limit" in "\n".join(said)
+
+
+def test_a_snap_length_keeps_headers_only(tmp_path, require_broker):
+    require_broker("mosquitto")
+    folder = run_for_real(write_scenario(tmp_path, TALK), "mosquitto", tmp_path / "runs", capture=Limits(snap_bytes=96))
+    lengths = tshark(files_of(folder, "mosquitto"), "tcp.len>0", "frame.cap_len", "frame.len")
+    assert max(int(kept) for kept, _ in lengths) == 96 < max(int(size) for _, size in lengths)
+
+
+def test_a_broker_in_a_namespace_is_captured_there(tmp_path, require_broker, namespace):
+    require_broker("mosquitto")
+    name, address, _ = namespace
+    spec = (SPECS / "mosquitto.yaml").read_text().replace("${host}", address)
+    spec = spec.replace('["${mosquitto}", -c', f'[ip, netns, exec, {name}, "${{mosquitto}}", -c')
+    spec = spec.replace('{mosquitto: ["*"]}', f'{{mosquitto: {{processes: ["*"], namespace: {name}}}}}')
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(spec)
+    folder = run_for_real(write_scenario(tmp_path, TALK), str(mine), tmp_path / "runs", capture=WHOLE)
+    manifest = folder.read_manifest()
+    facts = manifest.captures[0]
+    port = int(manifest.contender.endpoints["tcp"].rsplit(":", 1)[1])
+    assert (facts.namespace, facts.interface) == (name, "any")
+    assert f"{address}:{port}" in facts.addresses
+    files = files_of(folder, "mosquitto")
+    assert tshark(files, "frame.number==1", "tcp.flags", "tcp.dstport") == [["0x0002", str(port)]]
+    assert publishes_towards(files, port) == published(folder) > 500
+
+
+def test_a_broker_by_url_is_captured_by_its_address(tmp_path, mosquitto):
+    folder = run_for_real(write_scenario(tmp_path, TALK), mosquitto.endpoints["tcp"], tmp_path / "runs", capture=WHOLE)
+    facts = folder.read_manifest().captures[0]
+    port = int(mosquitto.endpoints["tcp"].rsplit(":", 1)[1])
+    assert (facts.service, facts.addresses) == ("broker", [f"127.0.0.1:{port}"])
+    assert facts.filter == f"(host 127.0.0.1) and (port {port})"
+    assert publishes_towards(files_of(folder, "broker"), port) == published(folder)
+
+
+def test_without_a_program_the_run_goes_on_and_says_why(tmp_path, require_broker, monkeypatch):
+    require_broker("mosquitto")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said: list[str] = []
+    folder = run_for_real(
+        write_scenario(tmp_path, TALK), "mosquitto", tmp_path / "runs", capture=WHOLE, say=said.append
+    )
+    manifest = folder.read_manifest()
+    assert manifest.state == "finished"
+    assert published(folder) > 500
+    assert len(said) == 1
+    assert said[0].startswith("mosquitto is not captured: neither dumpcap nor tcpdump is installed; fix: as root: apt")
+    assert manifest.captures[0].files == []
+    assert "apt-get install" in manifest.captures[0].missing
+
+
+def test_a_dead_broker_leaves_a_readable_capture_and_no_program(tmp_path, require_broker):
+    require_broker("mosquitto")
+    pids: list[int] = []
+
+    def kill_it(seen) -> None:
+        if seen.phase == "measure" and not pids:
+            manifest = RunFolder(next((tmp_path / "runs").iterdir())).read_manifest()
+            pids.extend(manifest.contender.services[0].pids)
+            os.kill(pids[0], signal.SIGKILL)
+
+    folder = run_for_real(write_scenario(tmp_path, TALK), "mosquitto", tmp_path / "runs", capture=WHOLE, watch=kill_it)
+    assert folder.read_manifest().state == "broker-failed"
+    assert len(tshark(files_of(folder, "mosquitto"), SYN_ALONE, "frame.number")) >= 6
+
+
+@pytest.mark.spark
+def test_a_wire_that_is_not_there_changes_nothing_but_a_warning(tmp_path, require_broker):
+    require_broker("mosquitto")
+    write_scenario(tmp_path, TALK)
+    spec = (SPECS / "mosquitto.yaml").read_text()
+    nowhere = '{mosquitto: {processes: ["*"], interface: nowhere0}}'
+    (tmp_path / "mine.yaml").write_text(spec.replace('{mosquitto: ["*"]}', nowhere))
+    result = bb("run", "scenario.yaml", "-b", "mine.yaml", "--capture", "--json", "--no-html", cwd=tmp_path)
+    assert result.code == {"PASS": 0, "FAIL": 10, "VOID": 6}[result.json()["verdict"]]
+    assert "warning: mosquitto is not captured:" in result.err
+    assert "`ip link` lists the interfaces" in result.err
+
+
+class TestBbCapture:
+    """Systems somebody else started."""
+
+    @pytest.fixture
+    def talk(self, namespace) -> Iterator[tuple[str, str, int]]:
+        """An echo server in a namespace: the namespace, our end of its veth, its port."""
+        name, address, ours = namespace
+        serve = (
+            "import socket\n"
+            "s = socket.create_server(('0.0.0.0', 7007)); print('up', flush=True)\n"
+            "while True:\n c, _ = s.accept()\n while d := c.recv(65536): c.sendall(d)\n c.close()\n"
+        )
+        words = ["ip", "netns", "exec", name, "python3", "-c", serve]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            server.stdout.readline()
+            yield name, ours, address
+            server.kill()
+
+    def test_both_ends_of_a_veth_see_the_same_until_ctrl_c(self, tmp_path, talk):
+        name, ours, address = talk
+        running = start_bb(
+            "capture", "-s", "inside=7007", "-s", "outside=7007", "--namespace", f"inside={name}",
+            "-i", f"outside={ours}", "-o", "out", cwd=tmp_path, log=tmp_path / "log",
+        )  # fmt: skip
+        until = time.monotonic() + 30
+        while "capturing inside, outside" not in (tmp_path / "log").read_text() and time.monotonic() < until:
+            time.sleep(0.02)
+        with socket.create_connection((address, 7007)) as client:
+            for _ in range(50):
+                client.sendall(b"hello")
+                assert client.recv(100)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 0
+        facts = {each["service"]: each for each in json.loads((tmp_path / "out" / "captures.json").read_text())}
+        assert facts["inside"]["namespace"] == name
+        assert facts["outside"]["interface"] == ours
+        seen = {
+            service: tshark([tmp_path / "out" / f for f in each["files"]], "tcp", "tcp.seq_raw", "tcp.ack_raw")
+            for service, each in facts.items()
+        }
+        assert len(seen["inside"]) > 100
+        assert sorted(seen["inside"]) == sorted(seen["outside"])
+
+    def test_it_ends_by_itself_and_tells_in_json(self, tmp_path):
+        result = bb("capture", "-s", "a=1", "-i", "lo", "--seconds", "1", "--out", "out", "--json", cwd=tmp_path)
+        assert result.code == 0
+        assert result.json()[0]["files"] == ["a-00001.pcapng"]
+        assert tshark([tmp_path / "out" / "a-00001.pcapng"], "tcp", "tcp.seq") == []
+
+    def test_a_container_nobody_runs_is_explained(self, tmp_path):
+        result = bb("capture", "-s", "a=1", "--container", "nobody", "--seconds", "1", "--out", "out", cwd=tmp_path)
+        assert result.code == 4
+        assert "container nobody" in result.err
+
+
+def test_find_tool_finds_what_is_here():
+    assert isinstance(find_tool(other_namespace=True), CaptureTool)
