@@ -58,9 +58,7 @@ _AUTHENTICATION = {
     0: "Ok", 2: "KerberosV5", 3: "CleartextPassword", 5: "MD5Password", 7: "GSS", 8: "GSSContinue", 9: "SSPI",
     10: "SASL", 11: "SASLContinue", 12: "SASLFinal",
 }  # fmt: skip
-_LIKELY = tuple(
-    re.compile(b"[" + re.escape(bytes(kinds)) + b"]\\x00[\\x00-\\x0f][\\x00-\\xff]{2}", re.DOTALL) for kinds in _KINDS
-)
+_LIKELY = tuple(re.compile(b"[" + re.escape(bytes(kinds)) + b"](?=\\x00[\\x00-\\x0f])") for kinds in _KINDS)
 
 
 @dataclass(slots=True)
