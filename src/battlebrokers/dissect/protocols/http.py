@@ -77,6 +77,7 @@ class _Http:
 
     def resync(self, sender: int, data: bytes) -> int:
         """At the next start line."""
+        self.gap(sender, 0)
         found = _SOMEWHERE.search(data)
         return found.start() if found else -1
 
