@@ -19,14 +19,17 @@ from battlebrokers import __version__
 from battlebrokers.analysis.conclusion import Conclusion, draw_conclusion
 from battlebrokers.analysis.ranking import rank
 from battlebrokers.analysis.story import tell, tell_notes
+from battlebrokers.analysis.wire import read_wire
+from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import UsageError
 from battlebrokers.report import view
 from battlebrokers.report.charts import all_charts
 from battlebrokers.report.pool import make_pools
 from battlebrokers.report.sentences import describe_charts, verdict_sentence
-from battlebrokers.report.wording import KIND_ABOUT, KIND_NAMES, duration_s, level_text, ratio_text, some
+from battlebrokers.report.wire import wire_view
+from battlebrokers.report.wording import KIND_ABOUT, KIND_NAMES, NOTHING, duration_s, level_text, ratio_text, some
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
-from battlebrokers.units import format_count, format_percent, format_size
+from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
 PHASE_NAMES = {"warm_up": "warm-up", "cool_down": "cool-down"}
 
@@ -49,7 +52,8 @@ def render_report(conclusions: Sequence[Conclusion]) -> str:
         places = [standing.contender for standing in ranking.standings]
         pools.sort(key=lambda pool: places.index(pool.label))
     ranking_head, ranking_rows = view.ranking_rows(ranking) if ranking else ([], [])
-    charts = all_charts(pools)
+    wire = None if several else _wire(conclusions[0])
+    charts = all_charts(pools) | (wire["charts"] if wire else {})
     phases = [
         {"name": p.name, "label": PHASE_NAMES.get(p.name, p.name), "start": p.start_s, "end": p.start_s + p.duration_s}
         for p in first.phases
@@ -84,15 +88,27 @@ def render_report(conclusions: Sequence[Conclusion]) -> str:
         "texts": _texts(conclusions, several=several),
         "charts": charts,
         "lost_anything": any(one.summary.messages.lost for one in conclusions),
-        "descriptions": describe_charts(pools),
+        "wire": wire,
+        "descriptions": describe_charts(pools) | (wire["descriptions"] if wire else {}),
         "island": json_island(
             {"charts": charts, "phases": phases, "summaries": {one.summary.run: one.summary for one in conclusions}}
         ),
-        "css": _asset("report.css"),
-        "js": _asset("report.js"),
-        "echarts": _asset("echarts.min.js"),
+        "css": asset("report.css"),
+        "js": asset("report.js"),
+        "wire_js": asset("wire.js") if wire else "",
+        "echarts": asset("echarts.min.js"),
     }
-    return _environment().get_template("report.html.j2").render(context)
+    return page_environment().get_template("report.html.j2").render(context)
+
+
+def _wire(conclusion: Conclusion) -> dict[str, Any] | None:
+    """What the run's captures tell, if it was captured."""
+    facts = conclusion.facts
+    found = read_wire(facts.folder)
+    if found is None:
+        return None
+    used = {service.service: service for service in conclusion.summary.services if service.role == "contender"}
+    return wire_view(found, origin_second=facts.load_start_ns // SECOND_NS, used=used)
 
 
 def json_island(value: object) -> Markup:
@@ -103,7 +119,8 @@ def json_island(value: object) -> Markup:
     return Markup(text)  # noqa: S704 - nothing that could end the element is left
 
 
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """The templates, with the filters they use; everything is escaped."""
     templates = str(files("battlebrokers.report") / "templates")
     environment = Environment(
         loader=FileSystemLoader(templates),
@@ -117,6 +134,8 @@ def _environment() -> Environment:
         percent=format_percent,
         size=format_size,
         seconds=duration_s,
+        time=lambda value_ns: NOTHING if value_ns is None else format_duration(value_ns),
+        rate=format_rate,
         level=level_text,
         ratio=ratio_text,
         some=some,
@@ -124,7 +143,8 @@ def _environment() -> Environment:
     return environment
 
 
-def _asset(name: str) -> Markup:
+def asset(name: str) -> Markup:
+    """A script or style sheet of ours, to be put into the page as it is."""
     return Markup((files("battlebrokers.report") / "assets" / name).read_text(encoding="utf-8"))  # noqa: S704 - our files
 
 

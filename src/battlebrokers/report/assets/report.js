@@ -26,6 +26,7 @@
       for (const unit of ["B", "KiB", "MiB", "GiB"]) { if (v < 1023.5) return digits(v) + " " + unit; v /= 1024; }
       return digits(v) + " TiB";
     },
+    bytes_per_s: (v) => words.bytes(v) + "/s",
   };
   const say = (unit, value) => (value === null || value === undefined ? "–" : words[unit](value));
   const nines = (x) => {
@@ -41,6 +42,7 @@
   document.body.append(probe);
   const colour = (name) => { probe.style.color = `var(--${name})`; return getComputedStyle(probe).color; };
   const seriesColour = (slot) => colour(`series-${slot % 7}`);
+  const escape = (text) => { const cell = document.createElement("i"); cell.textContent = text; return cell.innerHTML; };
 
   // ---- options -----------------------------------------------------------------------------------------------------
   const axisStyle = () => ({
@@ -138,7 +140,21 @@
   const niceStep = (span) => [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600].find((step) => span / step <= 12) || 7200;
 
   // ---- drawing -----------------------------------------------------------------------------------------------------
-  const optionOf = (spec) => ({ spectrum: spectrumOption, time: timeOption, heat: heatOption })[spec.kind](spec);
+  // What the page can draw. `cursor`: charts of one cursor are read together; `read` says what lies under it.
+  const kinds = {
+    spectrum: { option: spectrumOption, renderer: "svg", cursor: "spectrum", read: readSpectrum, table: spectrumTable },
+    time: { option: timeOption, renderer: "svg", cursor: "time", read: readTime, table: timeTable },
+    heat: { option: heatOption, renderer: "canvas", table: heatTable },
+  };
+  const mixed = (slot, share, under) => { probe.style.color = `color-mix(in srgb, var(--series-${slot % 7}) ${share * 100}%, ${under})`; return getComputedStyle(probe).color; };
+  const kit = {
+    data, words, digits, clock, colour, seriesColour, escape, axisStyle, shared, shown, spanOf,
+    wash: (slot, share) => mixed(slot, share, "transparent"), solidWash: (slot, share) => mixed(slot, share, "var(--card)"),
+    width: (id) => charts.get(id).element.clientWidth,
+    redraw: (only) => redraw(only), refill: (id) => refill(id),
+  };
+  if (window.reportKinds) Object.assign(kinds, window.reportKinds(kit));
+  const optionOf = (spec) => kinds[spec.kind].option(spec);
   const redraw = (only) => { for (const { spec, view } of charts.values()) if (!only || only(spec)) view.setOption(optionOf(spec), { notMerge: true, silent: true }); };
 
   function legend(spec, figure) {
@@ -171,15 +187,18 @@
     const at = caption.querySelector(".at");
     const outputs = caption.querySelectorAll("output");
     if (x === null) { outputs.forEach((output) => { output.textContent = ""; }); at.textContent = ""; return; }
-    if (spec.kind === "time") {
-      const index = Math.floor(x) - spec.seconds[0];
-      if (index < 0 || index >= spec.seconds.length) return;
-      spec.series.forEach((line, i) => { outputs[i].textContent = (line.infinite || []).includes(index) ? "∞" : say(spec.unit, line.data[index]); });
-      at.textContent = "at " + clock(spec.seconds[index]);
-    } else {
-      spec.series.forEach((line, i) => { outputs[i].textContent = say("ms", valueAt(line, x)); });
-      at.textContent = nines(Math.max(1, x)).replace(/(\.\d*?[1-8]\d?)\d*( %)/, "$1$2");
-    }
+    const found = kinds[spec.kind].read(spec, x);
+    if (!found) return;
+    found.values.forEach((value, i) => { outputs[i].textContent = value; });
+    at.textContent = found.at;
+  }
+  function readTime(spec, x) {
+    const index = Math.floor(x) - spec.seconds[0];
+    if (index < 0 || index >= spec.seconds.length) return null;
+    return { values: spec.series.map((line) => ((line.infinite || []).includes(index) ? "∞" : say(spec.unit, line.data[index]))), at: "at " + clock(spec.seconds[index]) };
+  }
+  function readSpectrum(spec, x) {
+    return { values: spec.series.map((line) => say("ms", valueAt(line, x))), at: nines(Math.max(1, x)).replace(/(\.\d*?[1-8]\d?)\d*( %)/, "$1$2") };
   }
   // The rank rule of the summary: the first point whose share reaches p.
   function valueAt(line, x) {
@@ -194,17 +213,18 @@
       const spec = data.charts[element.dataset.chart];
       if (!spec) continue;
       const figure = element.closest("figure");
-      const view = echarts.init(element, null, { renderer: spec.kind === "heat" ? "canvas" : "svg" });
+      const view = echarts.init(element, null, { renderer: kinds[spec.kind].renderer });
       charts.set(spec.id, { spec, view, element });
       legend(spec, figure);
-      if (spec.kind === "time") view.group = "time";
-      if (spec.kind !== "heat") {
+      const cursor = kinds[spec.kind].cursor;
+      if (cursor === "time") view.group = "time";
+      if (cursor) {
         view.on("updateAxisPointer", (event) => {
           const axis = (event.axesInfo || [])[0];
           if (!axis) return;
-          for (const other of charts.values()) if (other.spec === spec || (spec.kind === "time" && other.spec.kind === "time")) readOut(other.spec, other.element.closest("figure"), axis.value);
+          for (const other of charts.values()) if (other.spec === spec || (cursor === "time" && kinds[other.spec.kind].cursor === "time")) readOut(other.spec, other.element.closest("figure"), axis.value);
         });
-        view.on("globalout", () => { for (const other of charts.values()) if (other.spec.kind !== "heat") readOut(other.spec, other.element.closest("figure"), null); });
+        view.on("globalout", () => { for (const other of charts.values()) if (kinds[other.spec.kind].cursor) readOut(other.spec, other.element.closest("figure"), null); });
       }
       open += 1;
       let first = true;
@@ -217,21 +237,23 @@
   }
 
   // ---- tables behind charts ----------------------------------------------------------------------------------------
-  function tableOf(spec) {
-    if (spec.kind === "time") return [["second", ...spec.series.map((line) => line.name)], spec.seconds.map((second, i) => [second, ...spec.series.map((line) => ((line.infinite || []).includes(i) ? "∞" : line.data[i]))])];
-    if (spec.kind === "heat") {
-      const lost = new Map(spec.lost);
-      const sums = new Map();
-      for (const [column, , n] of spec.cells) sums.set(column, (sums.get(column) || 0) + n);
-      return [["second", "arrived", "never arrived"], Array.from({ length: spec.columns }, (_, i) => [spec.first_second + i * spec.seconds_per_column, sums.get(i) || 0, lost.get(i) || 0])];
-    }
+  function timeTable(spec) {
+    return [["second", ...spec.series.map((line) => line.name)], spec.seconds.map((second, i) => [second, ...spec.series.map((line) => ((line.infinite || []).includes(i) ? "∞" : line.data[i]))])];
+  }
+  function heatTable(spec) {
+    const lost = new Map(spec.lost);
+    const sums = new Map();
+    for (const [column, , n] of spec.cells) sums.set(column, (sums.get(column) || 0) + n);
+    return [["second", "arrived", "never arrived"], Array.from({ length: spec.columns }, (_, i) => [spec.first_second + i * spec.seconds_per_column, sums.get(i) || 0, lost.get(i) || 0])];
+  }
+  function spectrumTable(spec) {
     const levels = [1, 2, 4, 10, 20, 100, 200, 1000, 10000, 100000].filter((x) => spec.series.some((line) => line.n >= x));
     return [["share of messages", ...spec.series.map((line) => line.name + " (ms)")], levels.map((x) => [nines(x), ...spec.series.map((line) => (x > line.n ? null : valueAt(line, x)))])];
   }
   function fill(details) {
     const spec = data.charts[details.dataset.table];
     if (!spec || details.querySelector("table")) return;
-    const [head, rows] = tableOf(spec);
+    const [head, rows] = kinds[spec.kind].table(spec);
     const scroll = document.createElement("div"); scroll.className = "scroll"; scroll.tabIndex = 0;
     const table = document.createElement("table");
     const add = (parent, tag, text, numeric) => { const cell = document.createElement(tag); cell.textContent = text; if (numeric) cell.className = "n"; parent.append(cell); };
@@ -244,6 +266,11 @@
     save.type = "button"; save.className = "tool"; save.textContent = "Save as CSV";
     save.addEventListener("click", () => download(`${spec.id}.csv`, "text/csv", [head, ...rows].map((row) => row.map((v) => (v === null ? "" : /[",\n]/.test(String(v)) ? `"${String(v).replaceAll('"', '""')}"` : v)).join(",")).join("\n") + "\n"));
     details.append(scroll, save);
+  }
+  function refill(id) {
+    const details = [...document.querySelectorAll("details[data-table]")].find((one) => one.dataset.table === id);
+    details.querySelectorAll(".scroll, .tool").forEach((old) => old.remove());
+    if (details.open) fill(details);
   }
   function download(name, type, text) {
     const link = document.createElement("a");

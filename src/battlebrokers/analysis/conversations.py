@@ -1,0 +1,221 @@
+"""Conversations: the busiest streams with what was asked and answered in them, and all streams added up.
+
+Read from `streams`, `messages` and `exchanges` in pieces; only the busiest streams are kept in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from battlebrokers.analysis.stored import pieces
+from battlebrokers.analysis.traces import OUTSIDE
+from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS
+from battlebrokers.tables.run_folder import RunFolder
+
+UNKNOWN = "unknown"
+"""The protocol of what no dissector recognised."""
+_MOST = 200
+_MOST_OF_A_SERVICE = 100
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What one side of a conversation asked."""
+
+    asked: int = 0
+    answered: int = 0
+    """Uncertain answers included."""
+    failed: int = 0
+    uncertain: int = 0
+
+    @property
+    def pending(self) -> int:
+        """Those without an answer until the capture ended."""
+        return self.asked - self.answered
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One stream: a row of `streams`, and what was said in it."""
+
+    client: str
+    """Service, or `outside`."""
+    server: str
+    """Service, or address and port."""
+    row: dict[str, Any]
+    messages: dict[str, int]
+    """By protocol, the most frequent first."""
+    from_client: Questions
+    from_server: Questions
+
+    @property
+    def bytes(self) -> int:
+        """Payload, both ways."""
+        return int(self.row["client_bytes"] + self.row["server_bytes"])
+
+    @property
+    def protocols(self) -> str:
+        """What was spoken, in words."""
+        return ", ".join(self.messages) or self.row["protocol"] or f"{self.row['transport']}, {UNKNOWN}"
+
+
+@dataclass(slots=True)
+class ProtocolTotal:
+    """All streams of one protocol, added up."""
+
+    protocol: str
+    streams: int = 0
+    packets: int = 0
+    bytes: int = 0
+    malformed: int = 0
+    undecoded_bytes: int = 0
+    gap_bytes: int = 0
+    retransmissions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversations:
+    """The busiest of all, the busiest of each service, and the sums."""
+
+    busiest: tuple[Conversation, ...]
+    of_service: dict[str, tuple[Conversation, ...]]
+    count_of_service: dict[str, int]
+    count: int
+    totals: tuple[ProtocolTotal, ...]
+    """The protocol with most packets first."""
+    captured_ns: tuple[int, int] | None
+    """First and last packet of any stream."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The streams worth keeping, so far."""
+
+    most: int
+    rows: pa.Table | None = None
+    count: int = 0
+
+    def add(self, piece: pa.Table) -> None:
+        self.count += piece.num_rows
+        rows = piece if self.rows is None else pa.concat_tables([self.rows, piece])
+        order = [("busy", "descending"), ("first_ns", "ascending"), ("stream", "ascending"), ("epoch", "ascending")]
+        self.rows = rows.sort_by(order).slice(0, self.most).combine_chunks()
+
+    def told(self) -> list[dict[str, Any]]:
+        return self.rows.to_pylist() if self.rows is not None else []
+
+
+@dataclass(slots=True)
+class _Sums:
+    totals: dict[str, ProtocolTotal] = field(default_factory=dict)
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+    def add(self, piece: pa.Table) -> None:
+        names = ("packets", "busy", "malformed", "undecoded_bytes", "gap_bytes", "retransmissions")
+        grouped = piece.group_by("spoken").aggregate([("stream", "count"), *((name, "sum") for name in names)])
+        for row in grouped.to_pylist():
+            total = self.totals.setdefault(row["spoken"], ProtocolTotal(row["spoken"]))
+            total.streams += row["stream_count"]
+            for name in names:
+                mine = "bytes" if name == "busy" else name
+                setattr(total, mine, getattr(total, mine) + (row[f"{name}_sum"] or 0))
+        if piece.num_rows:
+            low, high = pc.min(piece["first_ns"]).as_py(), pc.max(piece["last_ns"]).as_py()
+            self.first_ns = low if self.first_ns is None else min(self.first_ns, low)
+            self.last_ns = high if self.last_ns is None else max(self.last_ns, high)
+
+
+def read_conversations(folder: RunFolder, services: Iterable[str]) -> Conversations:
+    """Read the streams; `services` are those whose own conversations are wanted."""
+    busiest, sums = _Kept(_MOST), _Sums()
+    own = {service: _Kept(_MOST_OF_A_SERVICE) for service in services}
+    for raw in pieces(folder, STREAMS):
+        piece = _named(raw)
+        sums.add(piece)
+        busiest.add(piece)
+        for service, kept in own.items():
+            mine = pc.or_(pc.equal(piece["client_name"], service), pc.equal(piece["server_name"], service))
+            kept.add(piece.filter(mine))
+    wanted = {_key(row) for kept in (busiest, *own.values()) for row in kept.told()}
+    said, asked = _said(folder, wanted), _asked(folder, wanted)
+
+    def tell(kept: _Kept) -> tuple[Conversation, ...]:
+        return tuple(_conversation(row, said, asked) for row in kept.told())
+
+    totals = sorted(sums.totals.values(), key=lambda total: (-total.packets, total.protocol))
+    span = None if sums.first_ns is None or sums.last_ns is None else (sums.first_ns, sums.last_ns)
+    return Conversations(
+        tell(busiest),
+        {service: tell(kept) for service, kept in own.items()},
+        {service: kept.count for service, kept in own.items()},
+        busiest.count,
+        tuple(totals),
+        span,
+    )
+
+
+def _named(piece: pa.Table) -> pa.Table:
+    """With both ends by name, as the pipeline names them, and what to sort by."""
+    address = pc.binary_join_element_wise(piece["server"], pc.cast(piece["server_port"], pa.string()), ":")
+    return (
+        piece.append_column("client_name", pc.fill_null(piece["client_service"], OUTSIDE))
+        .append_column("server_name", pc.coalesce(piece["server_service"], address))
+        .append_column("spoken", pc.fill_null(piece["protocol"], UNKNOWN))
+        .append_column("busy", pc.add(piece["client_bytes"], piece["server_bytes"]))
+    )
+
+
+def _key(row: dict[str, Any]) -> Key:
+    return row["stream"], row["epoch"]
+
+
+def _conversation(
+    row: dict[str, Any], said: dict[Key, dict[str, int]], asked: dict[tuple[Key, str], Questions]
+) -> Conversation:
+    key = _key(row)
+    messages = dict(sorted(said.get(key, {}).items(), key=lambda kind: (-kind[1], kind[0])))
+    none = Questions()
+    return Conversation(
+        row["client_name"], row["server_name"], row, messages,
+        asked.get((key, "client"), none), asked.get((key, "server"), none),
+    )  # fmt: skip
+
+
+def _said(folder: RunFolder, wanted: set[Key]) -> dict[Key, dict[str, int]]:
+    """Messages per protocol of each wanted stream."""
+    found: dict[Key, dict[str, int]] = {}
+    streams = pa.array({stream for stream, _ in wanted}, pa.int64())
+    for piece in pieces(folder, MESSAGES, ("stream", "epoch", "protocol")):
+        mine = piece.filter(pc.is_in(piece["stream"], streams))
+        for row in mine.group_by(["stream", "epoch", "protocol"]).aggregate([([], "count_all")]).to_pylist():
+            if _key(row) in wanted:
+                kinds = found.setdefault(_key(row), {})
+                kinds[row["protocol"]] = kinds.get(row["protocol"], 0) + row["count_all"]
+    return found
+
+
+def _asked(folder: RunFolder, wanted: set[Key]) -> dict[tuple[Key, str], Questions]:
+    """What each side of each wanted stream asked."""
+    counts: dict[tuple[Key, str], list[int]] = {}
+    streams = pa.array({stream for stream, _ in wanted}, pa.int64())
+    names = ["stream", "epoch", "asker", "outcome", "certain"]
+    for piece in pieces(folder, EXCHANGES, names):
+        mine = piece.filter(pc.is_in(piece["stream"], streams))
+        for row in mine.group_by(names).aggregate([([], "count_all")]).to_pylist():
+            if _key(row) not in wanted:
+                continue
+            n, answered = row["count_all"], row["outcome"] != "unanswered"
+            sums = counts.setdefault((_key(row), row["asker"]), [0, 0, 0, 0])
+            sums[0] += n
+            sums[1] += n * answered
+            sums[2] += n * (row["outcome"] == "failed")
+            sums[3] += n * (answered and not row["certain"])
+    return {key: Questions(*sums) for key, sums in counts.items()}

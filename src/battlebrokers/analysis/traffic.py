@@ -1,0 +1,115 @@
+"""Bytes per second on the wires: by protocol, by service, and those that are neither request nor response.
+
+Read from `traffic`. A long capture is told in columns of several seconds, so that what comes out stays small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from battlebrokers.analysis.stored import pieces
+from battlebrokers.tables import TRAFFIC
+from battlebrokers.tables.run_folder import RunFolder
+
+OTHERS = "others"
+"""Under this name go all beyond the largest few."""
+_MOST_COLUMNS = 600
+_MOST_LINES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Bytes per second of one protocol or service."""
+
+    name: str
+    bytes_per_s: tuple[float, ...]
+
+    @property
+    def peak(self) -> float:
+        """The busiest column."""
+        return max(self.bytes_per_s, default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What was said from one peer to another in one protocol, over the whole capture."""
+
+    sender: str
+    receiver: str
+    protocol: str
+    requests: int
+    responses: int
+    others: int
+    """Messages that are neither."""
+    bytes: int
+
+    @property
+    def messages(self) -> int:
+        """All of them."""
+        return self.requests + self.responses + self.others
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The time axis, and what was said along it."""
+
+    first_second: int
+    seconds_per_column: int
+    columns: int
+    protocols: tuple[Line, ...]
+    unasked: tuple[Line, ...]
+    """By protocol: neither request nor response."""
+    services: tuple[Line, ...]
+    """By sender."""
+    flows: tuple[Flow, ...]
+    """The one with most bytes first."""
+
+    @property
+    def seconds(self) -> int:
+        """How long it lasted."""
+        return self.columns * self.seconds_per_column
+
+
+def read_traffic(folder: RunFolder) -> Traffic:
+    """Add up the table; bounded whatever its length."""
+    seconds: dict[tuple[str, str, str, str], dict[int, int]] = {}
+    flows: dict[tuple[str, str, str], dict[str, int]] = {}
+    for piece in pieces(folder, TRAFFIC):
+        for row in piece.to_pylist():
+            key = (row["sender"], row["receiver"], row["protocol"])
+            flow = flows.setdefault(key, {"request": 0, "response": 0, "other": 0, "bytes": 0})
+            flow[row["part"]] = flow.get(row["part"], 0) + row["messages"]
+            flow["bytes"] += row["bytes"]
+            line = seconds.setdefault((*key, row["part"]), {})
+            line[row["second"]] = line.get(row["second"], 0) + row["bytes"]
+    told = sorted(
+        (Flow(*key, f["request"], f["response"], f["other"], f["bytes"]) for key, f in flows.items()),
+        key=lambda flow: (-flow.bytes, flow.sender, flow.receiver, flow.protocol),
+    )
+    if not seconds:
+        return Traffic(0, 1, 0, (), (), (), tuple(told))
+    first = min(min(line) for line in seconds.values())
+    last = max(max(line) for line in seconds.values())
+    width = -(-(last - first + 1) // _MOST_COLUMNS)
+    columns = (last - first) // width + 1
+
+    def lines(name_at: int, part: str | None = None) -> tuple[Line, ...]:
+        sums: dict[str, npt.NDArray[np.float64]] = {}
+        for key, line in seconds.items():
+            if part is None or key[3] == part:
+                values = sums.setdefault(key[name_at], np.zeros(columns))
+                np.add.at(values, (np.fromiter(line, np.int64) - first) // width, list(line.values()))
+        return _largest(sums, width)
+
+    return Traffic(first, width, columns, lines(2), lines(2, "other"), lines(0), tuple(told))
+
+
+def _largest(sums: dict[str, npt.NDArray[np.float64]], width: int) -> tuple[Line, ...]:
+    order = sorted(sums, key=lambda name: (-sums[name].sum(), name))
+    lines = [(name, sums[name]) for name in order[:_MOST_LINES]]
+    if order[_MOST_LINES:]:
+        lines.append((OTHERS, np.sum([sums[name] for name in order[_MOST_LINES:]], axis=0)))
+    return tuple(Line(name, tuple((values / width).tolist())) for name, values in lines)

@@ -1,0 +1,74 @@
+"""What captures tell, ready to be shown: who asked whom, how much was said, single streams, slow messages.
+
+Called by the report and `bb pcap`. Reads Parquet with pyarrow; whatever the captures' size, what comes out is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from battlebrokers.analysis.conversations import Conversations, read_conversations
+from battlebrokers.analysis.delays import Asked, read_asked
+from battlebrokers.analysis.explanation import Explanation, explain
+from battlebrokers.analysis.passages import LastSeen, Passage, read_last_seen, read_passages
+from battlebrokers.analysis.service_map import ServiceMap, draw_map
+from battlebrokers.analysis.stored import is_stored, pieces
+from battlebrokers.analysis.traces import OUTSIDE, Trace, Traces
+from battlebrokers.analysis.traffic import Traffic, read_traffic
+from battlebrokers.tables import HOPS, STREAMS
+from battlebrokers.tables.run_folder import RunFolder
+
+_SLOWEST = 10
+_MOST_SERVICES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Everything the page and the text files say about captures."""
+
+    traffic: Traffic
+    asked: tuple[Asked, ...]
+    map: ServiceMap
+    conversations: Conversations
+    services: tuple[str, ...]
+    """Whoever has a name or serves, the busiest first."""
+    followed: int
+    slowest: tuple[Trace, ...]
+    explanation: Explanation | None
+    passages: tuple[Passage, ...]
+    last_seen: tuple[LastSeen, ...]
+
+
+def read_wire(folder: RunFolder) -> Wire | None:
+    """What the folder's captures tell; None if it has none that were decoded."""
+    if not is_stored(folder, STREAMS):
+        return None
+    traffic = read_traffic(folder)
+    asked = read_asked(folder)
+    services = _services(folder, traffic)
+    traces = Traces(folder) if is_stored(folder, HOPS) else None
+    return Wire(
+        traffic,
+        tuple(asked),
+        draw_map(traffic.flows, asked, traffic.seconds),
+        read_conversations(folder, services),
+        services,
+        len(traces) if traces else 0,
+        tuple(traces.slowest(_SLOWEST)) if traces else (),
+        explain(traces) if traces else None,
+        tuple(read_passages(folder)) if traces else (),
+        tuple(read_last_seen(folder)) if traces else (),
+    )
+
+
+def _services(folder: RunFolder, traffic: Traffic) -> tuple[str, ...]:
+    busy: dict[str, int] = {}
+    for piece in pieces(folder, STREAMS, ("client_service", "server_service")):
+        busy |= {name: 0 for column in piece.columns for name in pc.unique(column).to_pylist() if name is not None}
+    for flow in traffic.flows:
+        for peer in (flow.sender, flow.receiver):
+            busy[peer] = busy.get(peer, 0) + flow.bytes
+    busy.pop(OUTSIDE, None)
+    return tuple(sorted(busy, key=lambda peer: (-busy[peer], peer))[:_MOST_SERVICES])

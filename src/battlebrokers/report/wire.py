@@ -1,0 +1,264 @@
+"""What the page says about captures: charts as plain data, tables as rows in words. Pure: a `Wire` in, dicts out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from battlebrokers.analysis.conversations import Conversation
+from battlebrokers.analysis.delays import Asked, Delay, merged
+from battlebrokers.analysis.traces import OUTSIDE, Leg, Trace
+from battlebrokers.analysis.traffic import OTHERS, Line, Traffic
+from battlebrokers.analysis.wire import Wire
+from battlebrokers.clock import MILLISECOND_NS
+from battlebrokers.report.map_layout import lay_out
+from battlebrokers.report.wording import NOTHING, some
+from battlebrokers.units import format_count, format_duration, format_size
+
+Chart = dict[str, Any]
+
+_MOST_BOXES = {"peer": 12, "kind": 24}
+_MOST_LEGS = 40
+_REST_SLOT = 6
+
+
+def wire_view(wire: Wire, *, origin_second: int | None = None, used: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """All the section needs: `origin_second` is second 0 of the charts, `used` the services' resources."""
+    origin = wire.traffic.first_second if origin_second is None else origin_second
+    slots = _slots(wire.traffic.protocols)
+    charts = wire_charts(wire, origin, slots)
+    asked = [one for peers in wire.asked for one in peers.kinds]
+    inside = _inside(wire)
+    return {
+        "charts": charts,
+        "descriptions": _descriptions(wire),
+        "lede": _lede(wire),
+        "explanation": wire.explanation.sentences() if wire.explanation else [],
+        "shares": wire.explanation.shares if wire.explanation else (),
+        "services": [_service_row(wire, name, (used or {}).get(name)) for name in wire.services],
+        "used": bool(used),
+        "asked": [_asked_row(one) for one in asked[:200]],
+        "asked_left_out": max(0, len(asked) - 200),
+        "drawing": lay_out(wire.map, slots, inside),
+        "map_words": _map_words(wire),
+        "arrows": wire.map.arrows,
+        "folded": wire.map.folded,
+        "undrawn": wire.map.undrawn,
+        "protocols": [(line.name, slots.get(line.name, _REST_SLOT)) for line in wire.traffic.protocols],
+        "totals": wire.conversations.totals,
+        "streams": [_stream_row(one) for one in wire.conversations.busiest],
+        "streams_in_all": wire.conversations.count,
+        "journeys": [_journey(trace) for trace in wire.slowest],
+        "followed": wire.followed,
+        "passages": wire.passages,
+        "last_seen": wire.last_seen,
+    }
+
+
+def wire_charts(wire: Wire, origin: int, slots: Mapping[str, int]) -> dict[str, Chart]:
+    """Every chart that has something to show, by id."""
+    traffic = wire.traffic
+    own = {line.name: place for place, line in enumerate(traffic.services)}
+    charts = [
+        delays(wire.asked, slots),
+        _flow("wire-protocols", traffic, traffic.protocols, slots, origin, stacked=True),
+        _flow("wire-unasked", traffic, traffic.unasked, slots, origin),
+        _flow("wire-services", traffic, traffic.services, own, origin),
+    ]
+    return {chart["id"]: chart for chart in charts if chart.get("series") or chart.get("boxes", {}).get("peer")}
+
+
+def delays(asked: Sequence[Asked], slots: Mapping[str, int]) -> Chart:
+    """One box per peer and direction; the same by kind of request for who looks closer."""
+    peers = [one for one in asked if one.delay is not None]
+    kinds = [kind for one in peers for kind in one.kinds if kind.delay is not None]
+    kinds.sort(key=lambda one: (-one.n, one.asker, one.answerer, one.protocol, one.kind))
+    return {
+        "id": "wire-delays",
+        "kind": "boxes",
+        "unit": "ms",
+        "boxes": {
+            name: [_box(one, one.delay, slots) for one in found[: _MOST_BOXES[name]] if one.delay is not None]
+            for name, found in (("peer", peers), ("kind", kinds))
+        },
+        "left_out": {
+            name: max(0, len(found) - _MOST_BOXES[name]) for name, found in (("peer", peers), ("kind", kinds))
+        },
+    }
+
+
+def _box(one: Asked, delay: Delay, slots: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "name": f"{one.asker} → {one.answerer}",
+        "what": f"{one.protocol} {one.kind}".strip(),
+        "slot": slots.get(one.protocol, _REST_SLOT),
+        "n": one.n,
+        "answered": one.answered,
+        "failed": one.failed,
+        "unanswered": one.unanswered,
+        "points": [round(point / MILLISECOND_NS, 6) for point in delay.points],
+    }
+
+
+def _flow(
+    name: str, traffic: Traffic, lines: Sequence[Line], slots: Mapping[str, int], origin: int, *, stacked: bool = False
+) -> Chart:
+    return {
+        "id": name,
+        "kind": "flow",
+        "unit": "bytes_per_s",
+        "stacked": stacked,
+        "first_second": traffic.first_second - origin,
+        "seconds_per_column": traffic.seconds_per_column,
+        "columns": traffic.columns,
+        "series": [
+            {
+                "name": line.name,
+                "slot": _REST_SLOT if line.name == OTHERS else slots.get(line.name, _REST_SLOT),
+                "dash": "solid",
+                "data": [round(value, 1) for value in line.bytes_per_s],
+            }
+            for line in lines
+        ],
+    }
+
+
+def _slots(protocols: Sequence[Line]) -> dict[str, int]:
+    return {line.name: min(place, _REST_SLOT) for place, line in enumerate(protocols)}
+
+
+def _descriptions(wire: Wire) -> dict[str, str]:
+    boxes = [
+        f"{one.asker} to {one.answerer} in {one.protocol}: "
+        f"median {_time(one.delay.p50_ns)}, p95 {_time(one.delay.p95_ns)}"
+        for one in wire.asked[: _MOST_BOXES["peer"]]
+        if one.delay
+    ]
+    peaks = "; ".join(f"{line.name} up to {format_size(line.peak)} per second" for line in wire.traffic.protocols)
+    pushed = "; ".join(f"{line.name} up to {format_size(line.peak)} per second" for line in wire.traffic.unasked)
+    senders = "; ".join(f"{line.name} up to {format_size(line.peak)} per second" for line in wire.traffic.services)
+    return {
+        "wire-delays": f"Time from request to response, one box per peer and direction. {'; '.join(boxes)}.",
+        "wire-protocols": f"Bytes per second on the wires, stacked by protocol: {peaks}.",
+        "wire-unasked": f"Bytes per second that are neither request nor response, by protocol: {pushed}.",
+        "wire-services": f"Bytes per second sent by each service: {senders}.",
+    }
+
+
+def _lede(wire: Wire) -> str:
+    found = wire.conversations
+    packets = sum(total.packets for total in found.totals)
+    spoken = [line.name for line in wire.traffic.protocols]
+    words = f"{some(packets, 'packet')} in {some(found.count, 'stream')}"
+    if spoken:
+        words += f", in which {', '.join(spoken)} was spoken" if len(spoken) == 1 else f": {', '.join(spoken)}"
+    return f"{words}. Seen on the wire, without touching any service."
+
+
+def _map_words(wire: Wire) -> str:
+    said = [f"{arrow.sender} to {arrow.receiver} in {arrow.protocol}" for arrow in wire.map.arrows[:12]]
+    return f"Service map: {'; '.join(said)}." if said else "Service map: nothing was said."
+
+
+def _inside(wire: Wire) -> dict[str, str]:
+    """A line under each service's name: how long it keeps followed messages."""
+    found: dict[str, tuple[int, int]] = {}
+    for passage in wire.passages:
+        if passage.inside_p50_ns is not None and passage.n > found.get(passage.sender, (0, 0))[0]:
+            found[passage.sender] = (passage.n, passage.inside_p50_ns)
+    return {name: f"keeps messages {_time(value)}" for name, (_, value) in found.items() if name != OUTSIDE}
+
+
+def _service_row(wire: Wire, name: str, used: Any) -> dict[str, Any]:
+    made = [one for one in wire.asked if one.asker == name]
+    got = [one for one in wire.asked if one.answerer == name]
+    answers = merged([one.delay for one in got if one.delay])
+    flows = wire.traffic.flows
+    return {
+        "name": name,
+        "streams": wire.conversations.count_of_service.get(name, 0),
+        "sent_bytes": sum(flow.bytes for flow in flows if flow.sender == name),
+        "received_bytes": sum(flow.bytes for flow in flows if flow.receiver == name),
+        "made": sum(one.n for one in made),
+        "made_pending": sum(one.unanswered for one in made),
+        "made_failed": sum(one.failed for one in made),
+        "got": sum(one.n for one in got),
+        "got_pending": sum(one.unanswered for one in got),
+        "got_failed": sum(one.failed for one in got),
+        "p50": _time(answers.p50_ns if answers else None),
+        "p99": _time(answers.p99_ns if answers else None),
+        "request_bytes": sum(one.request_bytes for one in got) / max(1, sum(one.n for one in got)),
+        "response_bytes": sum(one.response_bytes for one in got) / max(1, sum(one.answered for one in got)),
+        "used": used,
+    }
+
+
+def _asked_row(one: Asked) -> dict[str, Any]:
+    points = one.delay.points if one.delay else (None,) * 7
+    return {"one": one, "points": [_time(point) for point in points]}
+
+
+def _stream_row(one: Conversation) -> dict[str, Any]:
+    """Cells with what to sort them by; None where nothing was measured."""
+    row = one.row
+    rtt = row["initial_rtt_ns"] if row["initial_rtt_ns"] is not None else row["server_rtt_ns"]
+    said = ", ".join(f"{protocol} {format_count(count)}" for protocol, count in one.messages.items())
+    return {
+        "client": one.client,
+        "client_at": f"{row['client']}:{row['client_port']}",
+        "server": one.server,
+        "server_at": f"{row['server']}:{row['server_port']}",
+        "protocols": one.protocols,
+        "said": said or NOTHING,
+        "packets": row["packets"],
+        "bytes": one.bytes,
+        "from_client": one.from_client,
+        "from_server": one.from_server,
+        "malformed": row["malformed"],
+        "undecoded_bytes": row["undecoded_bytes"],
+        "retransmissions": row["retransmissions"],
+        "gap_bytes": row["gap_bytes"],
+        "rtt_ns": rtt,
+        "rtt": _time(rtt),
+    }
+
+
+def _journey(trace: Trace) -> dict[str, Any]:
+    """One waterfall: places as percent of the whole time."""
+    way = trace.way()
+    legs = trace.legs if len(trace.legs) <= _MOST_LEGS else way[:_MOST_LEGS]
+    whole = max(1, trace.took_ns)
+    ends = {leg.number: leg.received_ns for leg in trace.legs}
+    return {
+        "title": trace.title,
+        "took": _time(trace.took_ns),
+        "confidence": trace.confidence,
+        "legs": [_leg_row(leg, trace.began_ns, whole, ends, on_way=leg in way) for leg in legs],
+        "left_out": len(trace.legs) - len(legs),
+        "ticks": [_time(whole * part / 4) if part else "0" for part in range(5)],
+    }
+
+
+def _leg_row(leg: Leg, began_ns: int, whole: int, ends: Mapping[int, int], *, on_way: bool) -> dict[str, Any]:
+    def percent(value_ns: float) -> float:
+        return round(min(100.0, max(0.0, 100 * value_ns / whole)), 3)
+
+    came_ns = ends.get(leg.parent, leg.sent_ns) if leg.parent is not None else leg.sent_ns
+    kept = leg.inside_ns is not None
+    return {
+        "sender": leg.sender,
+        "receiver": leg.receiver,
+        "what": f"{leg.protocol} {leg.kind} {leg.name}".rstrip(),
+        "on_way": on_way,
+        "inside": _time(leg.inside_ns),
+        "wire": _time(leg.received_ns - leg.sent_ns),
+        "at": _time(leg.sent_ns - began_ns),
+        "kept_left": percent(came_ns - began_ns) if kept else 0.0,
+        "kept_width": percent(leg.sent_ns - came_ns) if kept else 0.0,
+        "left": percent(leg.sent_ns - began_ns),
+        "width": percent(leg.received_ns - leg.sent_ns),
+    }
+
+
+def _time(value_ns: float | None) -> str:
+    return NOTHING if value_ns is None else format_duration(value_ns)
