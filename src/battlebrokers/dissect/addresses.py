@@ -66,7 +66,7 @@ def _different(values: npt.NDArray[np.generic], kind: pa.DataType, width: int) -
     return places.astype(np.int64), encoded.dictionary.buffers()[1].to_pybytes()[: different * width]
 
 
-def streams_of(headers: Headers, addresses: Addresses, file: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+def streams_of(headers: Headers, addresses: Addresses, wire: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
     """The hash of each frame's conversation, the same both ways, and which frames have one."""
     known = headers.source_port != ABSENT
     which = np.flatnonzero(known)
@@ -75,7 +75,7 @@ def streams_of(headers: Headers, addresses: Addresses, file: int) -> tuple[Numbe
         return streams, known
     one = _mixed(addresses.hashes[addresses.source[which]] ^ headers.source_port[which].view(np.uint64))
     other = _mixed(addresses.hashes[addresses.destination[which]] ^ headers.destination_port[which].view(np.uint64))
-    salt = _mixed((headers.protocol[which] | (file + 1) << 8).view(np.uint64))
+    salt = _mixed((headers.protocol[which] | (wire + 1) << 8).view(np.uint64))
     streams[which] = _mixed(_mixed(np.minimum(one, other) ^ salt) + np.maximum(one, other)).view(np.int64)
     return streams, known
 

@@ -34,11 +34,14 @@ def headers_of(data: bytes, at: int, records: Records) -> Headers:
     return headers
 
 
-def packets(data: bytes, at: int, records: Records, file: int) -> pa.RecordBatch:
-    """One row per frame, and one with the fault `record` per damage, in the order of the file."""
+def packets(data: bytes, at: int, records: Records, file: int, wire: int | None = None) -> pa.RecordBatch:
+    """One row per frame, and one with the fault `record` per damage, in the order of the file.
+
+    Conversations on one wire may go on from file to file; without a number each file is a wire of its own.
+    """
     headers = headers_of(data, at, records)
     addresses = addresses_of(headers)
-    streams, known = streams_of(headers, addresses, file)
+    streams, known = streams_of(headers, addresses, file if wire is None else wire)
     located = headers.payload_at != ABSENT
     reached = np.clip(headers.captured_end, headers.payload_at, headers.payload_end)
     columns: dict[str, Numbers] = {

@@ -11,9 +11,9 @@ PACKETS = Table(
     columns=(
         Column("file", "int32", "Number of the capture file, in the order they were given."),
         Column("at", "int64", "Where its record begins in the (unpacked) capture file: grows with its number."),
-        Column("captured_ns", "int64", "When the kernel saw it; nanoseconds since the epoch."),
-        Column("interface", "int32", "Number of the interface in its file."),
-        Column("stream", "int64", "The conversation it belongs to: a hash of wire, addresses, ports and protocol; null for what is neither TCP nor UDP.", nullable=True),
+        Column("captured_ns", "int64", "When the kernel saw it; nanoseconds since the epoch, 0 when the capture does not say."),
+        Column("interface", "int32", "Number of the interface in its file, over all sections; -1 for a damaged record."),
+        Column("stream", "int64", "The conversation it belongs to: a hash of wire, addresses, ports and protocol; null when the ports are not known.", nullable=True),
         Column("protocol", "int16", "IP protocol number (6 TCP, 17 UDP); null when there is no IP.", nullable=True),
         Column("source", "string", "Source address.", nullable=True),
         Column("destination", "string", "Destination address.", nullable=True),
@@ -29,6 +29,6 @@ PACKETS = Table(
         Column("payload_bytes", "int32", "Payload by the headers' account, captured or not."),
         Column("missing_bytes", "int32", "How much of the payload the snap length cut off."),
         Column("original_bytes", "int32", "Length of the frame on the wire."),
-        Column("fault", "string", "Why it could not be decoded further: `fragment`, `truncated`, `link`, `ip`, `tcp`, `udp`; null when all is well.", nullable=True),
+        Column("fault", "string", "Why it could not be decoded further: `fragment`, `truncated` (the snap length cut a header), `link`, `ip`, `tcp`, `udp`; `record`: no frame, but `original_bytes` of the file that could not be read; null when all is well.", nullable=True),
     ),
 )

@@ -1,0 +1,185 @@
+"""Captures come into Spark whole, whatever they are packed in and however they are cut into partitions."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from battlebrokers.errors import InputError
+from battlebrokers.pipeline.sources.capture import CaptureReader, CaptureSource, prepared
+from battlebrokers.pipeline.sources.files import RandomFile
+from battlebrokers.pipeline.store import LocalStore, Store
+from support import capture_writer as write
+from support.capture_writer import Frame
+
+NOW_NS = 1_700_000_000_000_000_000
+
+
+def frames(count: int) -> list[Frame]:
+    noise = random.Random(3)
+    return [
+        Frame(
+            NOW_NS + number * 1000,
+            write.ethernet(
+                write.ipv4(write.tcp(noise.randint(40000, 40100), 1883, seq=number, payload=noise.randbytes(200)))
+            ),
+        )
+        for number in range(count)
+    ]
+
+
+def rows(paths: list[str], part_bytes: int = 1 << 30, wires: list[int] | None = None) -> list[dict]:
+    reader = CaptureReader(paths, wires or list(range(len(paths))), part_bytes)
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", [write.pcap, write.pcapng])
+def test_spark_reads_the_same_rows_from_one_partition_and_from_many(spark: SparkSession, tmp_path: Path, kind):
+    content = bytearray(kind(frames(9000)))
+    content[1_000_000:1_000_400] = bytes(400)
+    paths = [str(tmp_path / "one.pcap"), str(tmp_path / "two.pcap")]
+    Path(paths[0]).write_bytes(bytes(content))
+    Path(paths[1]).write_bytes(kind(frames(20)))
+    spark.dataSource.register(CaptureSource)
+    reader = spark.read.format("capture")
+    whole = reader.load(paths)
+    many = spark.read.format("capture").option("partBytes", 300_000).load(paths)
+    assert whole.rdd.getNumPartitions() == 2
+    assert many.rdd.getNumPartitions() > 6
+    one = [row.asDict() for row in whole.orderBy("file", "at").collect()]
+    assert one == [row.asDict() for row in many.orderBy("file", "at").collect()]
+    assert one == rows(paths)
+    assert {row["fault"] for row in one} == {None, "record"}
+    assert sum(row["file"] == 1 for row in one) == 20
+    single = spark.read.format("capture").load(paths[1])
+    assert single.count() == 20
+    assert single.where("destination_port = 1883 AND payload_bytes = 200").count() == 20
+
+
+def test_files_of_one_wire_share_their_streams(tmp_path: Path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(write.pcap(frames(50)))
+    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+    apart, together = rows(paths), rows(paths, wires=[0, 0])
+    assert {row["stream"] for row in apart[:50]}.isdisjoint(row["stream"] for row in apart[50:])
+    assert [row["stream"] for row in together[:50]] == [row["stream"] for row in together[50:]]
+    assert [row["file"] for row in together] == [0] * 50 + [1] * 50
+
+
+def test_packed_captures_are_unpacked_beside_the_tables(tmp_path: Path):
+    content = write.pcap(frames(3000))
+    half = len(content) // 2
+    files = {
+        "plain.pcap": content,
+        "two-members.pcap.gz": gzip.compress(content[:half]) + gzip.compress(content[half:]) + bytes(512),
+        "no-suffix": pa.compress(content, codec="zstd", asbytes=True),
+        "two-frames.pcap.zst": b"".join(
+            pa.compress(part, codec="zstd", asbytes=True) for part in (content[:half], content[half:])
+        ),
+    }
+    for name, packed in files.items():
+        (tmp_path / name).write_bytes(packed)
+    given = [str(tmp_path / name) for name in files]
+    given[0] = (tmp_path / "plain.pcap").as_uri()
+    plain, defects = prepared(given, LocalStore(tmp_path / "out"))
+    assert defects == []
+    assert plain[0] == str(tmp_path / "plain.pcap")
+    assert all(Path(path).read_bytes() == content for path in plain)
+    assert all(str(tmp_path / "out" / "decoded" / "captures") in path for path in plain[1:])
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_packed_captures_that_were_cut_off_yield_what_can_be_read(tmp_path: Path, packing):
+    content = write.pcap(frames(5000))
+    packed = gzip.compress(content) if packing == "gzip" else pa.compress(content, codec="zstd", asbytes=True)
+    path = tmp_path / "cut"
+    path.write_bytes(packed[: len(packed) // 2])
+    (plain,), (defect,) = prepared([str(path)], LocalStore(tmp_path / "out"))
+    assert defect["file"] == str(path)
+    assert defect["count"] == 1
+    found = rows([plain])
+    assert len(found) > 1500
+    assert [row["fault"] for row in found[:-1]] == [None] * (len(found) - 1)
+
+
+def test_drops_told_at_the_end_of_a_capture_are_defects(tmp_path: Path):
+    path = tmp_path / "a.pcapng"
+    front = write.section() + write.interface() + b"".join(write.packet(frame) for frame in frames(500))
+    path.write_bytes(front + write.statistics(0, 3, 4) + write.statistics(0, 5, 6) + write.statistics(1, 1, 0))
+    _, defects = prepared([str(path)], LocalStore(tmp_path / "out"))
+    assert [(defect["reason"], defect["count"]) for defect in defects] == [
+        ("packets dropped by the interface while capturing", 6),
+        ("packets dropped by the system while capturing", 6),
+    ]
+
+
+class Elsewhere(Store):
+    read = tail = write = segments = delete = None
+
+
+def test_what_cannot_be_read_is_said_at_once(tmp_path: Path):
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "text").write_text("no capture at all")
+    (tmp_path / "packed-text").write_bytes(gzip.compress(b"no capture at all"))
+    (tmp_path / "packed-nothing").write_bytes(gzip.compress(b""))
+    (tmp_path / "packed").write_bytes(gzip.compress(write.pcap([])))
+    target = LocalStore(tmp_path / "out")
+    for name, reason in {
+        "empty": "is empty", "text": "no capture", "packed-text": "no capture", "missing": "does not exist",
+        "packed-nothing": "nothing", ".": "cannot be read",
+    }.items():  # fmt: skip
+        with pytest.raises(InputError, match=reason) as caught:
+            prepared([str(tmp_path / name)], target)
+        assert caught.value.hint
+    Elsewhere.__abstractmethods__ = frozenset()
+    with pytest.raises(InputError, match="no local folder"):
+        prepared([str(tmp_path / "packed")], Elsewhere("hdfs://there"))
+    with pytest.raises(InputError, match="cannot be read"):
+        prepared(["nowhere://a/b"], target)
+
+
+def test_a_capture_without_packets_is_a_capture(tmp_path: Path):
+    (tmp_path / "a").write_bytes(write.pcap([]))
+    (tmp_path / "b").write_bytes(write.section() + write.interface())
+    plain, defects = prepared([str(tmp_path / "a"), str(tmp_path / "b")], LocalStore(tmp_path / "out"))
+    assert rows(plain) == []
+    assert defects == []
+
+
+def test_addresses_with_a_scheme_are_read_through_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from pyarrow import fs
+
+    from battlebrokers.pipeline.sources import files
+
+    (tmp_path / "far.pcap").write_bytes(write.pcap(frames(100)))
+    asked = []
+
+    def from_uri(address: str):
+        asked.append(address)
+        return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), address.split("://bucket/")[1]
+
+    class Files:
+        pass
+
+    Files.from_uri = staticmethod(from_uri)
+    monkeypatch.setattr(fs, "FileSystem", Files)
+    with files.RandomFile("s3a://bucket/far.pcap") as file:
+        assert file.size == (tmp_path / "far.pcap").stat().st_size
+        assert file.read(file.size - 2, 99) == (tmp_path / "far.pcap").read_bytes()[-2:]
+    plain, _ = prepared(["s3://bucket/far.pcap"], LocalStore(tmp_path / "out"))
+    assert plain == ["s3://bucket/far.pcap"]
+    assert len(rows(plain)) == 100
+    assert asked[0] == "s3://bucket/far.pcap"
+
+
+def test_files_at_the_end_are_read_as_far_as_they_go(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"0123456789")
+    with RandomFile(str(tmp_path / "a")) as file:
+        assert file.read(8, 100) == b"89"
+        assert file.read(50, 1) == b""
