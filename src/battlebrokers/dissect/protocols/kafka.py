@@ -1,0 +1,421 @@
+"""Kafka: requests under their API's name, responses as `…Response`, paired by correlation id; opened by the registry.
+
+A response is read with its request's API and version. Records of uncompressed batches (format 2) in Produce and Fetch
+are told as messages of kind `Record` inside the request or response that carries them; they ask nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from struct import Struct
+
+from battlebrokers.dissect.registry import dissector
+from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Dissection, Talk
+
+_REQUEST = Struct(">ihhih")
+_RESPONSE = Struct(">ii")
+_INTEGERS = {1: Struct(">b"), 2: Struct(">h"), 4: Struct(">i"), 8: Struct(">q")}
+_BATCH = Struct(">qiibIhiqqqhii")
+_MAX_BYTES = 512 << 20
+_MAX_RECORDS = 100_000
+_WAITING = 65_536
+_COMPRESSION, _CONTROL = 0x07, 0x20
+
+_APIS = (
+    "Produce", "Fetch", "ListOffsets", "Metadata", "LeaderAndIsr", "StopReplica", "UpdateMetadata",
+    "ControlledShutdown", "OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup", "Heartbeat", "LeaveGroup",
+    "SyncGroup", "DescribeGroups", "ListGroups", "SaslHandshake", "ApiVersions", "CreateTopics", "DeleteTopics",
+    "DeleteRecords", "InitProducerId", "OffsetForLeaderEpoch", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn",
+    "WriteTxnMarkers", "TxnOffsetCommit", "DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeConfigs", "AlterConfigs",
+    "AlterReplicaLogDirs", "DescribeLogDirs", "SaslAuthenticate", "CreatePartitions", "CreateDelegationToken",
+    "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken", "DeleteGroups", "ElectLeaders",
+    "IncrementalAlterConfigs", "AlterPartitionReassignments", "ListPartitionReassignments", "OffsetDelete",
+    "DescribeClientQuotas", "AlterClientQuotas", "DescribeUserScramCredentials", "AlterUserScramCredentials", "Vote",
+    "BeginQuorumEpoch", "EndQuorumEpoch", "DescribeQuorum", "AlterPartition", "UpdateFeatures", "Envelope",
+    "FetchSnapshot", "DescribeCluster", "DescribeProducers", "BrokerRegistration", "BrokerHeartbeat",
+    "UnregisterBroker", "DescribeTransactions", "ListTransactions", "AllocateProducerIds", "ConsumerGroupHeartbeat",
+    "ConsumerGroupDescribe", "ControllerRegistration", "GetTelemetrySubscriptions", "PushTelemetry",
+    "AssignReplicasToDirs", "ListConfigResources", "DescribeTopicPartitions", "ShareGroupHeartbeat",
+    "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge", "AddRaftVoter", "RemoveRaftVoter", "UpdateRaftVoter",
+    "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState", "DeleteShareGroupState",
+    "ReadShareGroupStateSummary",
+)  # fmt: skip
+_PRODUCE, _FETCH, _METADATA, _API_VERSIONS = 0, 1, 3, 18
+_NEVER = 1 << 15
+_FLEXIBLE = (
+    9, 12, 6, 9, 4, 2, 6, 3, 8, 6, 3, 6, 4, 4, 4, 5, 3, _NEVER, 3, 5, 4, 2, 2, 4, 3, 3, 3, 1, 3, 2, 2, 2, 4, 2, 2, 2,
+    2, 2, 2, 2, 2, 2, 2, 2, 1, 0, 0, _NEVER, 1, 1,
+)  # fmt: skip
+"""By API: the first version with compact fields and tags; all later APIs have them from the beginning."""
+_KNOWN_PRODUCE, _KNOWN_FETCH = 13, 18
+"""The last versions whose layout is read."""
+_ERROR_AT = {
+    11: (2, 0, 4), 12: (1, 0, 4), 13: (1, 0, 4), 14: (1, 0, 4), 16: (1, 0, 4), 10: (1, 0, 4), 17: (0, 0, 0),
+    18: (0, 0, 0), 22: (0, 4, 4), 25: (0, 4, 4), 26: (0, 4, 4), 36: (0, 0, 0),
+}  # fmt: skip
+"""API → (version that put the throttle time in front, place of the error code before it, and from it on)."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is needed to read a response."""
+
+    api: int
+    version: int
+    name: str
+
+
+class _Kafka:
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._asked: dict[int, deque[_Asked]] = {}
+        self._lost = [False, False]
+
+    def feed(self, sender: int, data: bytes, at: int) -> int:
+        talk, size, here = self._talk, len(data), 0
+        talk.need[sender] = 0
+        if self._lost[sender]:
+            here = self._search(sender, data, 0)
+            talk.undecoded_bytes += here
+            self._lost[sender] = here >= size
+        least = 14 if sender == CLIENT else 8
+        while size - here >= least:
+            length = _INTEGERS[4].unpack_from(data, here)[0] + 4
+            if not least <= length <= _MAX_BYTES or (sender == CLIENT and not _plausible(data, here)):
+                found = self._search(sender, data, here + 1)
+                talk.broken(found - here)
+                here = found
+                self._lost[sender] = here >= size
+                continue
+            end = here + length
+            shown = min(end, here + WHOLE_MESSAGE_BYTES)
+            if shown > size:
+                talk.need[sender] = shown - here
+                break
+            if sender == CLIENT:
+                self._request(data, here, shown, end, at)
+            else:
+                self._response(data, here, shown, end, at)
+            here = shown
+            if end > shown:
+                talk.skip(sender, end - shown)
+                break
+        return here
+
+    def gap(self, sender: int, missing_bytes: int) -> None:
+        self._lost[sender] = False
+
+    def resync(self, sender: int, data: bytes) -> int:
+        return 0 if self._begins(sender, data, 0) else -1
+
+    def _begins(self, sender: int, data: bytes, here: int) -> bool:
+        """Whether a message begins here, told by its ids and by what follows it."""
+        if len(data) - here < 14:
+            return sender == SERVER and len(data) - here >= 8 and self._expected(data, here)
+        if not (_certain_request(data, here) if sender == CLIENT else self._expected(data, here)):
+            return False
+        end = here + 4 + _INTEGERS[4].unpack_from(data, here)[0]
+        if len(data) - end < 14:
+            return True
+        return _plausible(data, end) if sender == CLIENT else 4 <= _INTEGERS[4].unpack_from(data, end)[0] <= _MAX_BYTES
+
+    def _expected(self, data: bytes, here: int) -> bool:
+        length, correlation = _RESPONSE.unpack_from(data, here)
+        return 4 <= length <= _MAX_BYTES and correlation in self._asked
+
+    def _search(self, sender: int, data: bytes, start: int) -> int:
+        """Where the next message begins; the end if nowhere."""
+        # Sizes are below 512 MiB: a message begins with a small byte, nearly always with a zero.
+        here = data.find(b"\0", start)
+        while here >= 0:
+            if self._begins(sender, data, here):
+                return here
+            here = data.find(b"\0", here + 1)
+        return len(data)
+
+    def _request(self, data: bytes, start: int, shown: int, end: int, at: int) -> None:
+        talk = self._talk
+        _, api, version, correlation, client = _REQUEST.unpack_from(data, start)
+        body = _Cursor(data, start + 14 + max(0, client), shown, flexible=version >= _flexible_from(api))
+        body.tags()
+        name, acks = "", 1
+        records: list[_Record] = []
+        if api == _PRODUCE and version <= _KNOWN_PRODUCE:
+            name, acks, records = _produced(body, version)
+        elif api == _FETCH and version <= _KNOWN_FETCH:
+            name = _fetched_topic(body, version)
+        elif api == _METADATA and version < 10:
+            name = body.string() if body.count() > 0 else ""
+        number = talk.add(
+            CLIENT, at + start, at + end, _api_name(api), name, str(correlation),
+            payload_bytes=sum(record.size for record in records),
+        )  # fmt: skip
+        self._tell(CLIENT, records, at)
+        if api == _PRODUCE and acks == 0:
+            return
+        talk.ask(correlation, number)
+        if len(self._asked) >= _WAITING:
+            del self._asked[next(iter(self._asked))]
+        self._asked.setdefault(correlation, deque(maxlen=_WAITING)).append(_Asked(api, version, name))
+
+    def _response(self, data: bytes, start: int, shown: int, end: int, at: int) -> None:
+        talk = self._talk
+        correlation = _RESPONSE.unpack_from(data, start)[1]
+        waiting = self._asked.get(correlation)
+        if not waiting:
+            talk.add(SERVER, at + start, at + end, "Response", correlation=str(correlation))
+            return
+        asked = waiting.popleft()
+        if not waiting:
+            del self._asked[correlation]
+        api, version, name = asked.api, asked.version, asked.name
+        body = _Cursor(data, start + 8, shown, flexible=version >= _flexible_from(api))
+        if api != _API_VERSIONS:  # whose header stays the old one, so that anybody can read it
+            body.tags()
+        failed = False
+        records: list[_Record] = []
+        if api == _FETCH and version <= _KNOWN_FETCH:
+            failed, topic, records = _fetched(body, version)
+            name = topic or name
+        elif api == _PRODUCE and version <= _KNOWN_PRODUCE:
+            failed = _produce_failed(body, version)
+        elif api in _ERROR_AT:
+            since, before, after = _ERROR_AT[api]
+            body.here += after if version >= since else before
+            failed = body.number(2) != 0
+        number = talk.add(
+            SERVER, at + start, at + end, f"{_api_name(api)}Response", name, str(correlation), failed=failed,
+            payload_bytes=sum(record.size for record in records),
+        )  # fmt: skip
+        talk.answer(correlation, number)
+        self._tell(SERVER, records, at)
+
+    def _tell(self, sender: int, records: list[_Record], at: int) -> None:
+        for record in records:
+            self._talk.add(
+                sender, at + record.start, at + record.end, "Record", record.topic, payload=record.value,
+                payload_bytes=record.size,
+            )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Record:
+    """One record: where it lies, and its value."""
+
+    topic: str
+    start: int
+    end: int
+    value: bytes
+    size: int
+
+
+class _Cursor:
+    """Reads one message's fields; past the end there are zeros."""
+
+    def __init__(self, data: bytes, here: int, end: int, *, flexible: bool) -> None:
+        self.data, self.here, self.end, self.flexible = data, here, end, flexible
+
+    @property
+    def over(self) -> bool:
+        """Whether more was asked for than there is."""
+        return self.here > self.end
+
+    def number(self, size: int) -> int:
+        """A signed number of 1, 2, 4 or 8 bytes."""
+        self.here += size
+        return 0 if self.here > self.end else int(_INTEGERS[size].unpack_from(self.data, self.here - size)[0])
+
+    def varint(self) -> int:
+        """An unsigned number, seven bits a byte."""
+        value = shift = 0
+        while self.here < self.end and shift < 70:
+            byte = self.data[self.here]
+            self.here += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        self.here = self.end + 1
+        return 0
+
+    def signed(self) -> int:
+        """A number with its sign in the last bit."""
+        value = self.varint()
+        return value >> 1 ^ -(value & 1)
+
+    def skip(self, size: int) -> None:
+        """Leave out so many bytes; none if they are negative, as what is not there counts itself."""
+        self.here += max(0, size)
+
+    def count(self) -> int:
+        """How many elements an array has; -1 for none at all."""
+        return self.varint() - 1 if self.flexible else self.number(4)
+
+    def string(self) -> str:
+        """A name."""
+        size = self.varint() - 1 if self.flexible else self.number(2)
+        start = self.here
+        self.here += max(0, size)
+        return "" if self.over else self.data[start : self.here].decode("utf-8", "replace")
+
+    def topic(self, *, by_id: bool) -> str:
+        """A topic's name, or its id."""
+        if not by_id:
+            return self.string()
+        self.here += 16
+        return self.data[self.here - 16 : self.here].hex()
+
+    def tags(self) -> None:
+        """Skip the tagged fields."""
+        if not self.flexible:
+            return
+        for _ in range(self.varint()):
+            self.varint()
+            self.skip(self.varint())
+            if self.over:
+                break
+
+
+def _produced(body: _Cursor, version: int) -> tuple[str, int, list[_Record]]:
+    """First topic, wanted acknowledgements, records."""
+    if version >= 3:
+        body.string()  # transaction
+    acks = body.number(2)
+    body.number(4)
+    acks = 1 if body.over else acks
+    first = ""
+    records: list[_Record] = []
+    for place in range(body.count()):
+        topic = body.topic(by_id=version >= 13)
+        first = topic if place == 0 else first
+        for _ in range(body.count()):
+            body.number(4)
+            _batches(body, topic, records)
+            body.tags()
+            if body.over:
+                return first, acks, records
+        body.tags()
+        if body.over:
+            break
+    return first, acks, records
+
+
+def _fetched_topic(body: _Cursor, version: int) -> str:
+    body.here += (4 if version < 15 else 0) + 8 + (4 if version >= 3 else 0)
+    body.here += (1 if version >= 4 else 0) + (8 if version >= 7 else 0)
+    return body.topic(by_id=version >= 13) if body.count() > 0 else ""
+
+
+def _fetched(body: _Cursor, version: int) -> tuple[bool, str, list[_Record]]:
+    """Whether it failed, first topic, records."""
+    if version >= 1:
+        body.number(4)
+    failed = version >= 7 and body.number(2) != 0
+    if version >= 7:
+        body.number(4)
+    first = ""
+    records: list[_Record] = []
+    for place in range(body.count()):
+        topic = body.topic(by_id=version >= 13)
+        first = topic if place == 0 else first
+        for _ in range(body.count()):
+            body.number(4)
+            failed = body.number(2) != 0 or failed
+            body.here += 8 + (8 if version >= 4 else 0) + (8 if version >= 5 else 0)
+            if version >= 4:
+                for _ in range(body.count()):
+                    body.here += 16
+                    body.tags()
+                    if body.over:
+                        break
+            if version >= 11:
+                body.number(4)
+            _batches(body, topic, records)
+            body.tags()
+            if body.over:
+                return failed, first, records
+        body.tags()
+        if body.over:
+            break
+    return failed, first, records
+
+
+def _produce_failed(body: _Cursor, version: int) -> bool:
+    if body.count() > 0:
+        body.topic(by_id=version >= 13)
+        if body.count() > 0:
+            body.number(4)
+            return body.number(2) != 0
+    return False
+
+
+def _batches(body: _Cursor, topic: str, records: list[_Record]) -> None:
+    """The record batches of one partition, as far as they are shown."""
+    size = body.count()
+    end = body.here + max(0, size)
+    while body.here + _BATCH.size <= min(end, body.end):
+        _, length, _, magic, _, attributes, *_, count = _BATCH.unpack_from(body.data, body.here)
+        if length < 0:
+            break
+        batch_end = body.here + 12 + length
+        if magic == 2 and not attributes & (_COMPRESSION | _CONTROL):
+            inside = _Cursor(body.data, body.here + _BATCH.size, min(batch_end, body.end), flexible=True)
+            _records(inside, topic, count, records)
+        body.here = batch_end
+    body.here = end
+
+
+def _records(inside: _Cursor, topic: str, count: int, records: list[_Record]) -> None:
+    for _ in range(min(count, _MAX_RECORDS - len(records))):
+        start = inside.here
+        end = inside.signed() + inside.here
+        if inside.over or end <= inside.here:
+            break
+        inside.number(1)
+        inside.varint()
+        inside.varint()
+        inside.skip(inside.signed())  # the key
+        size = max(0, inside.signed())
+        value = inside.data[inside.here : min(inside.here + size, inside.end)]
+        if inside.over or inside.here + size > end:
+            break
+        records.append(_Record(topic, start, end, value, size))
+        inside.here = end
+
+
+def _flexible_from(api: int) -> int:
+    return _FLEXIBLE[api] if 0 <= api < len(_FLEXIBLE) else 0
+
+
+def _api_name(api: int) -> str:
+    return _APIS[api] if 0 <= api < len(_APIS) else f"Api{api}"
+
+
+def _plausible(data: bytes, here: int) -> bool:
+    length, api, version, _, client = _REQUEST.unpack_from(data, here)
+    return bool(10 <= length <= _MAX_BYTES and api >= 0 and 0 <= version < 64 and -1 <= client <= length - 10)
+
+
+def _certain_request(data: bytes, here: int) -> bool:
+    """Whether a request begins here, beyond doubt."""
+    if len(data) - here < 14 or not _plausible(data, here):
+        return False
+    _, api, version, correlation, client = _REQUEST.unpack_from(data, here)
+    name = data[here + 14 : here + 14 + max(0, client)]
+    return api < len(_APIS) and version < 24 and correlation >= 0 and client <= 255 and (not name or name.isascii())
+
+
+def _recognise(client: bytes, server: bytes) -> float:
+    if not _certain_request(client, 0):
+        return 0.0
+    _, api, _, correlation, _ = _REQUEST.unpack_from(client)
+    if len(server) >= 8 and _RESPONSE.unpack_from(server)[1] == correlation:
+        return 0.9
+    return 0.8 if api == _API_VERSIONS else 0.55
+
+
+@dissector("kafka", ports=(9092, 9093, 9094), recognise=_recognise)
+def kafka(talk: Talk) -> Dissection:
+    """Begin a conversation."""
+    return _Kafka(talk)
