@@ -171,7 +171,8 @@ def jain(shares: list[int]) -> float | None:
 def services(facts: Facts) -> list[Service]:
     """What each service used, the contender's first."""
     order = {"contender": 0, "generator": 1, "host": 2}
-    rows = where(facts.services, phase=MEASURE).to_pylist()
+    # What Prometheus or sar told may lack any figure; it is in the tables and charts.
+    rows = [row for row in where(facts.services, phase=MEASURE).to_pylist() if row["role"] != "observed"]
     rows.sort(key=lambda row: (order.get(row["role"], 3), row["service"]))
     return [Service(**{name: row[name] for name in Service.__struct_fields__}) for row in rows]
 

@@ -19,16 +19,20 @@ from battlebrokers.cli.options import (
     AsJson,
     Capture,
     CaptureLimit,
+    MetricQueries,
     Overrides,
     Processes,
     Profile,
+    Prometheus,
     Quiet,
     Runs,
+    SarFiles,
     Scale,
     Seed,
     Snap,
     SparkMaster,
     Tags,
+    parse_accounts,
     parse_limits,
     parse_tags,
 )
@@ -68,6 +72,9 @@ def battle(
     capture: Capture = False,
     snap: Snap = "0",
     capture_limit: CaptureLimit = "4GiB",
+    prometheus: Prometheus = "",
+    metrics: MetricQueries = [],  # noqa: B006
+    sar: SarFiles = [],  # noqa: B006
     spark_master: SparkMaster = "local[*]",
     strict: Annotated[bool, typer.Option("--strict", help="Exit with the worst verdict of any run.")] = False,
     as_json: AsJson = False,
@@ -84,6 +91,7 @@ def battle(
     for broker in brokers:
         refuse_what_cannot_be_honoured(loaded.scenario, broker)
     limits = parse_limits(snap, capture_limit) if capture else None
+    accounts = parse_accounts(prometheus, metrics, sar)
     blocks = repeat or loaded.scenario.repetitions
     plan_seed = loaded.scenario.seed if seed is None else seed
     lots = random.Random(plan_seed)
@@ -97,7 +105,7 @@ def battle(
                 progress.begin(f"{loaded.scenario.name} on {broker}, round {block + 1} of {blocks}")
                 request = RunRequest(
                     loaded, broker, plan_seed, runs, profile, processes, parse_tags(tags),
-                    BattleFacts(battle_id, block, order), capture=limits,
+                    BattleFacts(battle_id, block, order), capture=limits, accounts=accounts,
                 )  # fmt: skip
                 folder = conduct(request, progress, analyst)
                 summary = conclude(folder, analyst, progress, html=True).summary

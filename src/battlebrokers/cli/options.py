@@ -10,6 +10,8 @@ import typer
 
 from battlebrokers.errors import UsageError
 from battlebrokers.record.capture_tool import SMALLEST_LIMIT_BYTES, SMALLEST_SNAP_BYTES, Limits
+from battlebrokers.record.prometheus import check_url, parse_metric
+from battlebrokers.run.observing import Accounts
 from battlebrokers.units import parse_size_bytes
 
 Runs = Annotated[Path, typer.Option("--runs", help="Where run folders lie.", envvar="BB_RUNS", show_default=True)]
@@ -32,6 +34,15 @@ Snap = Annotated[str, typer.Option("--snap", help="Keep so many bytes of each pa
 CaptureLimit = Annotated[
     str, typer.Option("--capture-limit", help="Keep so much of each service; beyond it the newest replaces the oldest.")
 ]
+Prometheus = Annotated[
+    str,
+    typer.Option("--prometheus", help="Ask this Prometheus server about resources after the run: http://host:9090."),
+]
+MetricQueries = Annotated[
+    list[str],
+    typer.Option("--metric", help="A PromQL query besides those of the contender's file: service.rss_bytes=QUERY."),
+]
+SarFiles = Annotated[list[Path], typer.Option("--sar", help="Take a machine's resources from this file of sysstat's.")]
 
 RUNS_DEFAULT = Path(os.environ.get("BB_RUNS", "runs"))
 
@@ -46,6 +57,16 @@ def parse_limits(snap: str, limit: str) -> Limits:
             f"--snap {snap} would not even keep the headers", hint=f"{SMALLEST_SNAP_BYTES} is the least, 0 keeps all."
         )
     return limits
+
+
+def parse_accounts(prometheus: str, metrics: list[str], sar: list[Path]) -> Accounts:
+    """Who is asked about resources after the run, from `--prometheus`, `--metric` and `--sar`."""
+    if metrics and not prometheus:
+        raise UsageError("--metric needs a server to ask", hint="for example --prometheus http://localhost:9090")
+    queries: dict[str, dict[str, str]] = {}
+    for service, column, query in map(parse_metric, metrics):
+        queries.setdefault(service, {})[column] = query
+    return Accounts(check_url(prometheus) if prometheus else "", queries, tuple(sar))
 
 
 def parse_tags(tags: list[str]) -> dict[str, str]:

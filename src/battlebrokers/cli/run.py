@@ -13,16 +13,20 @@ from battlebrokers.cli.options import (
     AsJson,
     Capture,
     CaptureLimit,
+    MetricQueries,
     Overrides,
     Processes,
     Profile,
+    Prometheus,
     Quiet,
     Runs,
+    SarFiles,
     Scale,
     Seed,
     Snap,
     SparkMaster,
     Tags,
+    parse_accounts,
     parse_limits,
     parse_tags,
 )
@@ -49,6 +53,9 @@ def run(
     capture: Capture = False,
     snap: Snap = "0",
     capture_limit: CaptureLimit = "4GiB",
+    prometheus: Prometheus = "",
+    metrics: MetricQueries = [],  # noqa: B006
+    sar: SarFiles = [],  # noqa: B006
     spark_master: SparkMaster = "local[*]",
     html: Annotated[bool, typer.Option("--html/--no-html", help="Write report.html into the run folder.")] = True,
     as_json: AsJson = False,
@@ -69,6 +76,7 @@ def run(
         processes=processes,
         tags=parse_tags(tags),
         capture=parse_limits(snap, capture_limit) if capture else None,
+        accounts=parse_accounts(prometheus, metrics, sar),
     )
     codes = []
     find_java()

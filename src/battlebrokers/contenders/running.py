@@ -18,6 +18,9 @@ from battlebrokers.contenders.handshake import accepts
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.spec import BrokerCapabilities, Service
+from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.record.cgroup import group_name
+from battlebrokers.record.containers import find_container
 
 REACH_TIMEOUT_S = 5.0
 
@@ -54,6 +57,16 @@ class RunningContender:
         if self.process is None:
             return {}
         return assign_services(self.service_names, _names_of(self.process.pids()))
+
+    def group_of(self, service: str) -> str:
+        """The control group its file names for a service, or that of its container; empty when neither is known."""
+        described = self.described.get(service)
+        if described is None or not described.container:
+            return described.cgroup if described is not None else ""
+        try:
+            return described.cgroup or group_name(find_container(described.container).pid)
+        except EnvironmentNotReady:
+            return ""
 
     @property
     def log_paths(self) -> list[Path]:

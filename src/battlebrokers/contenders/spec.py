@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from battlebrokers.record.prometheus import MEASURED_COLUMNS, Exporter
+from battlebrokers.record.exporters import MEASURED_COLUMNS, Exporter
 
 Transport = Literal["tcp", "tls", "ws", "wss"]
 MqttVersion = Literal["3.1.1", "5"]

@@ -1,4 +1,4 @@
-"""Resources: what each service uses, sampled once a second from /proc through psutil.
+"""Resources: what each service uses, sampled once a second from /proc through psutil, and from its control group.
 
 Run by the orchestrator in its own thread during a run. A process that has gone is a zero sample, never an error.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from battlebrokers.record.group_meter import GroupMeter, GroupShare
 from battlebrokers.record.segments import SegmentWriter
 from battlebrokers.tables import RESOURCES
 
@@ -23,10 +24,11 @@ _FLUSH_SAMPLES = 10
 class _ServiceMeter:
     """Remembers the last CPU readings of one service's threads to turn counters into percentages."""
 
-    def __init__(self, name: str, role: str, pids: Callable[[], list[int]]) -> None:
+    def __init__(self, name: str, role: str, pids: Callable[[], list[int]], group: str = "") -> None:
         self.name = name
         self.role = role
         self._pids = pids
+        self._group = GroupMeter(group) if role == "contender" else None
         self._thread_seconds: dict[tuple[int, int], float] = {}
         self._process_seconds: dict[int, float] = {}
         self._read_at = time.monotonic()
@@ -38,7 +40,9 @@ class _ServiceMeter:
         seconds: dict[int, float] = {}
         thread_seconds: dict[tuple[int, int], float] = {}
         totals = dict.fromkeys(("rss", "read", "written", "received", "sent", "files", "threads"), 0)
-        for pid in self._pids():
+        pids = self._pids()
+        grouped = self._group.read(pids, elapsed) if self._group is not None else GroupShare()
+        for pid in dict.fromkeys([*pids, *grouped.pids]):
             try:
                 process = psutil.Process(pid)
                 with process.oneshot():
@@ -62,9 +66,10 @@ class _ServiceMeter:
         )
         self._process_seconds = seconds
         self._thread_seconds = thread_seconds
+        totals |= grouped.totals
         return (
-            now_ns, self.name, self.role, 100 * busy / elapsed, 100 * busiest / elapsed, totals["rss"],
-            totals["read"], totals["written"], totals["received"], totals["sent"], totals["files"],
+            now_ns, self.name, self.role, _or(grouped.cpu_percent, 100 * busy / elapsed), 100 * busiest / elapsed,
+            totals["rss"], totals["read"], totals["written"], totals["received"], totals["sent"], totals["files"],
             totals["threads"], len(seconds), None, None,
         )  # fmt: skip
 
@@ -113,9 +118,12 @@ class ResourceSampler:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample_until_stopped, name="resources", daemon=True)
 
-    def watch(self, service: str, role: str, pids: Callable[[], list[int]]) -> None:
-        """Add a service; `pids` is asked at every sample, so children that come and go are seen."""
-        self._meters.append(_ServiceMeter(service, role, pids))
+    def watch(self, service: str, role: str, pids: Callable[[], list[int]], group: str = "") -> None:
+        """Add a service; `pids` is asked at every sample, so children that come and go are seen.
+
+        A contender's service is read from its control group, too: that of the name given, else its processes' own.
+        """
+        self._meters.append(_ServiceMeter(service, role, pids, group))
 
     def start(self) -> None:
         """Begin; the first sample only sets the counters."""
@@ -150,6 +158,10 @@ class ResourceSampler:
         except OSError:
             # A full disk shows in the event recorder's counters; samples are kept for the next try.
             self._rows = rows
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
 
 
 def process_tree(root: int) -> list[int]:

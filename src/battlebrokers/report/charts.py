@@ -130,11 +130,11 @@ def _cpu(pools: Sequence[Pool]) -> Chart:
     series = []
     if len(pools) == 1:
         pool, slot = pools[0], 0
-        for role in ("contender", "generator"):
+        for role in ("contender", "generator", "observed"):
             for service in pool.services(role):
                 series.append(_line(service, pool.resource(service, "cpu_percent"), slot))
-                thread = pool.resource(service, "busiest_thread_percent")
-                series.append(_line(f"{service}, busiest thread", thread, slot, "dotted"))
+                if thread := pool.resource(service, "busiest_thread_percent"):
+                    series.append(_line(f"{service}, busiest thread", thread, slot, "dotted"))
                 slot += 1
     else:
         for slot, pool in enumerate(pools):
@@ -147,7 +147,7 @@ def _cpu(pools: Sequence[Pool]) -> Chart:
 
 def _memory(pools: Sequence[Pool]) -> Chart:
     if len(pools) == 1:
-        names = [*pools[0].services("contender"), *pools[0].services("generator")]
+        names = [name for role in ("contender", "generator", "observed") for name in pools[0].services(role)]
         series = [_line(name, pools[0].resource(name, "rss_bytes"), slot) for slot, name in enumerate(names)]
     else:
         series = [

@@ -71,7 +71,8 @@ class Pool:
         for facts in self.facts:
             rows = where(facts.resources, service=service)
             for at_ns, value in zip(rows["sampled_ns"].to_pylist(), rows[column].to_pylist(), strict=True):
-                values.setdefault((at_ns - facts.load_start_ns) // SECOND_NS, []).append(float(value))
+                if value is not None:
+                    values.setdefault((at_ns - facts.load_start_ns) // SECOND_NS, []).append(float(value))
         return {second: sum(found) / len(found) for second, found in sorted(values.items())}
 
 

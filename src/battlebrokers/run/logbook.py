@@ -14,6 +14,7 @@ import msgspec
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.contenders.running import RunningContender
 from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.record.cgroup import own_group
 from battlebrokers.run.host import host_facts
 from battlebrokers.run.messages import Finished, Hello
 from battlebrokers.run.phases import Timetable
@@ -109,7 +110,7 @@ def first_entry(
             endpoints=dict(contender.endpoints),
             config_sha256=contender.config_sha256,
             config_text=contender.config_text,
-            services=[ServiceFacts(name, pids) for name, pids in contender.services],
+            services=[ServiceFacts(name, pids, _group(contender, name, pids)) for name, pids in contender.services],
         ),
         host=host_facts(),
         versions={
@@ -126,3 +127,10 @@ def first_entry(
             "quiet_s": plan.phases.quiet_ns / SECOND_NS,
         },
     )
+
+
+def _group(contender: RunningContender, service: str, pids: list[int]) -> str:
+    if named := contender.group_of(service):
+        return named
+    found = own_group(pids[0]) if pids else None
+    return str(found) if found is not None else ""

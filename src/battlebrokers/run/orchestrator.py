@@ -41,6 +41,7 @@ from battlebrokers.run.messages import (
     Progress,
     Stop,
 )
+from battlebrokers.run.observing import Accounts, write_observed
 from battlebrokers.run.phases import Timetable
 from battlebrokers.run.preflight import Needs, preflight, require
 from battlebrokers.scenario.plan import Plan, build_plan
@@ -76,6 +77,8 @@ class RunRequest:
     keep_events: bool = True
     capture: Limits | None = None
     """How much to capture of each service's wire; None is nothing."""
+    accounts: Accounts | None = None
+    """Who else is asked about resources after the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ class Orchestrator:
         finally:
             await asyncio.to_thread(contender.stop)
             captured = [] if capturing is None else await asyncio.to_thread(capturing.stop)
+            await asyncio.to_thread(self._ask_others, contender, place)
             if self._logbook is not None:
                 self._logbook.manifest.captures = captured
                 self._logbook.keep_logs(contender)
@@ -312,7 +316,7 @@ class Orchestrator:
     def _sampler(self, place: Path, contender: RunningContender, worker_pid: int) -> ResourceSampler:
         sampler = ResourceSampler(place, self._anchor.reader())
         for name, _ in contender.services:
-            sampler.watch(name, "contender", partial(_pids_of, contender, name))
+            sampler.watch(name, "contender", partial(_pids_of, contender, name), contender.group_of(name))
         sampler.watch("worker-0", "generator", lambda: process_tree(worker_pid))
         return sampler
 
@@ -323,6 +327,12 @@ class Orchestrator:
         return Capturing(
             folder.captures, folder.logs, limits, self._anchor.reader(), self._say, files_under="recorded/captures/"
         )
+
+    def _ask_others(self, contender: RunningContender, place: Path) -> None:
+        times = self._timetable
+        if self._request.accounts is not None and times.end_ns:
+            between_ns = times.connect_start_ns, times.end_ns
+            write_observed(self._request.accounts, contender.described, place, between_ns, self._say)
 
     def _needs(self) -> Needs:
         plan = self._plan

@@ -41,6 +41,8 @@ class ServiceFacts(msgspec.Struct, frozen=True):
 
     name: str
     pids: list[int]
+    cgroup: str = ""
+    """The control group its resources were read from; empty when only its processes were."""
 
 
 class ContenderFacts(msgspec.Struct, frozen=True):
