@@ -1,0 +1,144 @@
+"""Listening to a port of this machine with dumpcap, and what we and tshark make of the capture."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from battlebrokers.dissect.boundaries import parts
+from battlebrokers.dissect.frames import packets
+from battlebrokers.dissect.parts import chunks, walker
+from battlebrokers.dissect.segments import ACK, SYN, Segments
+from battlebrokers.dissect.stream import Stream
+from support.conversation import Heard
+
+TCP, UDP = 6, 17
+
+
+def needs(*tools: str, why: str = "") -> pytest.MarkDecorator:
+    """Skip, saying what is missing."""
+    missing = [tool for tool in tools if found(tool) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed {why}".strip())
+
+
+def found(tool: str) -> str | None:
+    """Where a tool is; system folders that are not on everybody's PATH count too."""
+    return shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/sbin:/usr/local/sbin")
+
+
+def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(ready: Callable[[], bool], seconds: float = 30, what: str = "it") -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, f"{what} did not become ready"
+        time.sleep(0.05)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextlib.contextmanager
+def wiretap(path: Path, *ports: int) -> Iterator[None]:
+    """Everything on loopback from or to these ports lands in `path`."""
+    filters = " or ".join(f"port {port}" for port in ports)
+    tap = subprocess.Popen(
+        ["dumpcap", "-q", "-i", "lo", "-f", filters, "-w", str(path)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until(lambda: path.exists() and path.stat().st_size > 0, what="dumpcap")
+        time.sleep(0.3)
+        yield
+        time.sleep(0.8)
+    finally:
+        tap.send_signal(signal.SIGINT)
+        tap.communicate(timeout=20)
+
+
+@contextlib.contextmanager
+def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A server for the time being."""
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    try:
+        yield server
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(5)
+
+
+def overheard(capture: Path, port: int, *, window: int = 500) -> list[Heard]:
+    """What the product makes of all conversations with this port, `window` packets at a time."""
+    content = capture.read_bytes()
+
+    def read(at: int, size: int) -> bytes:
+        return content[at : at + size]
+
+    conversations: dict[tuple[int, int, int], list[dict[str, Any]]] = {}
+    uses: dict[tuple[int, int], int] = {}
+    for part in parts(read, len(content)) or []:
+        for data, at, records in chunks(read, part, walker(part.layout), 1 << 20):
+            for row in packets(data, at, records, 0).to_pylist():
+                if row["protocol"] not in (TCP, UDP) or port not in (row["source_port"], row["destination_port"]):
+                    continue
+                other = row["source_port"] if row["destination_port"] == port else row["destination_port"]
+                key = (row["protocol"], other)
+                if row["protocol"] == TCP and row["flags"] & (SYN | ACK) == SYN:
+                    uses[key] = uses.get(key, 0) + 1
+                conversations.setdefault((*key, uses.get(key, 0)), []).append(row)
+    return [_heard(rows, key[0], key[1], port, read, window) for key, rows in conversations.items()]
+
+
+def _heard(
+    rows: list[dict[str, Any]], protocol: int, client_port: int, port: int, read: Callable[[int, int], bytes],
+    window: int,
+) -> Heard:  # fmt: skip
+    def column(name: str, absent: int = 0) -> np.ndarray:
+        return np.array([absent if row[name] is None else row[name] for row in rows], dtype=np.int64)
+
+    size = column("payload_bytes")
+    sender = (column("source_port") == port).astype(np.int64)
+    segments = Segments(
+        column("captured_ns"), sender, column("seq"), column("ack"), column("flags"), column("window"),
+        column("window_shift", -1), column("mss"), size, size - column("missing_bytes"), column("payload_at"),
+    )  # fmt: skip
+    result = Heard(Stream("tcp" if protocol == TCP else "udp", client_port, port, read))
+    for start in range(0, len(segments), window):
+        result.stream.push(segments.part(start, start + window), last=start + window >= len(segments))
+        result.messages += [told for _, told in result.stream.messages]
+        result.exchanges += result.stream.exchanges
+        result.stream.messages, result.stream.exchanges = [], []
+    return result
+
+
+def tshark(capture: Path, fields: list[str], *, decode_as: str = "", only: str = "") -> list[dict[str, list[str]]]:
+    """One row per frame that tshark shows: all values of each field."""
+    command = ["tshark", "-2", "-n", "-r", str(capture), "-T", "fields", "-E", "aggregator=|"]
+    command += ["-d", decode_as] if decode_as else []
+    command += ["-Y", only] if only else []
+    command += [word for field in fields for word in ("-e", field)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return [
+        {field: value.split("|") if value else [] for field, value in zip(fields, line.split("\t"), strict=True)}
+        for line in output.splitlines()
+    ]
