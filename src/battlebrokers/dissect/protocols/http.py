@@ -27,6 +27,7 @@ _CHUNK_LINE_BYTES = 4096
 _HELD_BYTES = 4 << 20
 """How much may follow an Upgrade before its answer is given up."""
 _PIPELINED = 65_536
+_INTERIM = 16
 _TO_THE_END, _IN_CHUNKS = "end", "chunks"
 
 
@@ -61,6 +62,8 @@ class _Side:
     """Waits for the answer that decides what follows."""
     asked: deque[str] = field(default_factory=lambda: deque(maxlen=_PIPELINED))
     """Methods of its requests without an answer yet."""
+    interim: list[int] = field(default_factory=list)
+    """Interim answers to a request whose body is still on its way."""
     lost: bool = False
 
 
@@ -141,6 +144,10 @@ class _Http:
         if number < 0:
             return end
         talk.ask(sender, number, ordered=True)
+        if not side.asked:
+            for interim in side.interim:
+                talk.answer(sender, interim, final=False)
+        side.interim = []
         side.asked.append(method)
         side.holding = method == "CONNECT" or (
             "upgrade" in headers and "upgrade" in headers.get("connection", "").lower()
@@ -159,7 +166,10 @@ class _Http:
         if number < 0:
             return end
         final = status >= 200 or status == 101
-        talk.answer(1 - sender, number, final=final, early=True)
+        if final or asker.asked:
+            talk.answer(1 - sender, number, final=final, early=True)
+        elif len(asker.interim) < _INTERIM:
+            asker.interim.append(number)
         if not final:
             return end
         if asker.asked:
