@@ -10,10 +10,12 @@ from rich.console import Console
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.conclusion import conclude as draw
 from battlebrokers.analysis.verdict import exit_code
+from battlebrokers.analysis.wire import read_wire
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import ExitCode
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.html import write_report
+from battlebrokers.report.service_text import write_service_texts
 from battlebrokers.report.terminal import print_run
 from battlebrokers.tables.run_folder import RunFolder
 
@@ -31,6 +33,9 @@ def conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html
     """Analyse the evidence, judge it, and write summary, findings and report into the run folder."""
     analyst.analyze(str(folder.path), on_progress=progress.step)
     conclusion = draw(folder)
+    wire = read_wire(folder)
+    if wire is not None:
+        write_service_texts(wire, folder.path)
     if html:
         write_report([folder], folder.report_path)
     return conclusion

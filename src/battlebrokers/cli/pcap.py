@@ -1,19 +1,24 @@
-"""`bb pcap`: from capture files to packets, streams, messages and exchanges, without a run around them."""
+"""`bb pcap`: from capture files to tables, a page and text files, without a run around them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from battlebrokers.analysis.wire import read_wire
 from battlebrokers.cli.options import AsJson, Quiet, SparkMaster
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import InputError, UsageError
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.captures import print_captures
+from battlebrokers.report.captures_page import render_wire
+from battlebrokers.report.export import write_wire_csv
+from battlebrokers.report.service_text import write_service_texts
+from battlebrokers.tables.run_folder import RunFolder, write_atomically
 
 
 def pcap(
@@ -22,22 +27,37 @@ def pcap(
     names: Annotated[
         list[str], typer.Option("--names", metavar="SERVICE=ADDRESS", help="Who lives where: redis=10.0.0.5[:6379].")
     ] = [],  # noqa: B006 - Typer copies it
+    csv: Annotated[Path | None, typer.Option(help="Also write the tables as CSV into this directory.")] = None,
     spark_master: SparkMaster = "local[*]",
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
     """Look inside captures: who talked to whom, what was asked, what was answered, and how long it took."""
+    if csv is not None and "://" in out:
+        raise UsageError("--csv needs a local --out", hint="Copy the tables here first, or give a local directory.")
     services = parse_names(names)
     places = [_place(file) for file in files]
     with RunProgress(quiet=quiet or as_json) as progress:
         progress.begin(f"decode {len(files)} captures" if len(files) > 1 else f"decode {Path(files[0]).name}")
         with Analyst.start(spark_master, idle=False) as analyst:
             summary = analyst.decode(places, _target(out), services, progress.step)
+    report = "" if "://" in out else str(_tell(RunFolder(Path(out)), summary, csv))
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
     else:
-        print_captures(Console(highlight=False), summary, out)
+        print_captures(Console(highlight=False), summary, out, report=report)
     return 0
+
+
+def _tell(folder: RunFolder, summary: dict[str, Any], csv: Path | None) -> Path:
+    """Write the page, a text file per service, and CSV if it is wanted."""
+    wire = read_wire(folder)
+    write_atomically(folder.report_path, render_wire(folder, summary, wire).encode())
+    if wire is not None:
+        write_service_texts(wire, folder.path)
+    if csv is not None:
+        write_wire_csv(folder, csv)
+    return folder.report_path
 
 
 def parse_names(names: list[str]) -> dict[str, str]:

@@ -14,13 +14,13 @@ _LABEL_WIDTH = 12
 _MOST_KINDS = 8
 
 
-def print_captures(console: Console, summary: Mapping[str, Any], place: str) -> None:
+def print_captures(console: Console, summary: Mapping[str, Any], place: str, *, report: str = "") -> None:
     """Print the summary of `bb pcap`."""
-    for line in capture_lines(summary, place):
+    for line in capture_lines(summary, place, report=report):
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def capture_lines(summary: Mapping[str, Any], place: str) -> Iterator[Text]:
+def capture_lines(summary: Mapping[str, Any], place: str, *, report: str = "") -> Iterator[Text]:
     """The same, line by line."""
     yield _line("SEEN", f"{format_count(summary['packets'])} packets in {format_count(summary['streams'])} streams")
     for index, (protocol, kinds) in enumerate(summary["messages"].items()):
@@ -41,6 +41,8 @@ def capture_lines(summary: Mapping[str, Any], place: str) -> Iterator[Text]:
     yield _line("UNREAD", unread)
     for defect in summary["defects"]:
         yield _line("DEFECT", f"{defect['file']}: {defect['reason']}", style="yellow")
+    if report:
+        yield _line("REPORT", report)
     yield _line("TABLES", f"{place}/decoded/   ({summary['seconds']:.1f} s)")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,26 +17,27 @@ from battlebrokers.analysis.facts import Facts
 from battlebrokers.analysis.interval import CONFIDENCE
 from battlebrokers.analysis.model import Judged, Summary
 from battlebrokers.analysis.ranking import Ranking, rank
+from battlebrokers.analysis.stored import is_stored, pieces
 from battlebrokers.analysis.story import tell, tell_notes
 from battlebrokers.errors import UsageError
 from battlebrokers.report.sentences import verdict_sentence
 from battlebrokers.report.view import LEVELS, ranking_rows
 from battlebrokers.report.wording import KIND_NAMES, LEVEL_NAMES, level_text
-from battlebrokers.tables.run_folder import write_atomically
+from battlebrokers.tables import EXCHANGES, HOPS, RESPONSES, STREAMS, TRAFFIC
+from battlebrokers.tables.run_folder import RunFolder, write_atomically
 from battlebrokers.units import format_count, format_percent
 
 CSV_TABLES = ("latencies", "ledger", "timeline", "publishing", "actions", "balance", "services", "resources")
+WIRE_CSV_TABLES = (STREAMS, EXCHANGES, HOPS, RESPONSES, TRAFFIC)
+"""Of captures; packets and messages stay Parquet, nobody opens that many lines."""
 _HUGE = 1e15
 """Ratios and figures beyond this are infinite ones."""
 _MARKS = {True: "✓", False: "✗", None: "·"}
 
 
 def write_csv(facts: Facts, folder: Path) -> list[Path]:
-    """Write every measures table, and the resource samples, as one CSV file each."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {error.strerror}") from error
+    """Write every measures table, the resource samples and what captures told, as one CSV file each."""
+    _make(folder)
     written = []
     for name in CSV_TABLES:
         table: pa.Table = getattr(facts, name)
@@ -44,7 +46,34 @@ def write_csv(facts: Facts, folder: Path) -> list[Path]:
         pyarrow.csv.write_csv(table, sink)
         write_atomically(path, sink.getvalue().to_pybytes())
         written.append(path)
+    return written + write_wire_csv(facts.folder, folder)
+
+
+def write_wire_csv(decoded: RunFolder, folder: Path) -> list[Path]:
+    """Write the tables that captures were told in, as far as they are there, piece by piece."""
+    _make(folder)
+    written = []
+    for table in WIRE_CSV_TABLES:
+        if not is_stored(decoded, table):
+            continue
+        path = folder / f"{table.name}.csv"
+        beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with pyarrow.csv.CSVWriter(beside, table.arrow_schema()) as sink:
+                for piece in pieces(decoded, table):
+                    sink.write_table(piece.cast(table.arrow_schema()))
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+        written.append(path)
     return written
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}") from error
 
 
 def to_json(conclusions: Sequence[Conclusion]) -> bytes:

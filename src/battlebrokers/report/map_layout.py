@@ -1,4 +1,4 @@
-"""Where the service map's boxes, arrows and labels stand: layers from left to right, the same map for the same data.
+"""Where the service map's boxes, arrows and labels stand: layer after layer, the same map for the same data.
 
 Pure geometry: a map in, coordinates out. The page's template draws them; colours come from the page's style sheet.
 """
@@ -16,6 +16,9 @@ _WIDTH = 1080.0
 _BOX_WIDTH, _BOX_HEIGHT = 156.0, 50.0
 _ROW = 138.0
 _WIDEST_STEP = 430.0
+_STEP_DOWN = 150.0
+_MOST_LAYERS_ACROSS = 3
+"""More layers go from top to bottom: labels need room between the boxes."""
 _FAN = 46.0
 """Distance between arrows that join the same two boxes."""
 _LETTER = 6.7
@@ -36,6 +39,10 @@ class Area:
     y: float
     width: float
     height: float
+
+    def turned(self) -> Area:
+        """The same with both axes exchanged."""
+        return Area(self.y, self.x, self.height, self.width)
 
     def overlap(self, other: Area) -> float:
         """How much of both lies over each other."""
@@ -92,17 +99,34 @@ class Drawing:
     height: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The two boxes an arrow joins, and how far from the middle of their sides it leaves and arrives."""
+
+    start: Area
+    end: Area
+    leaves: float
+    arrives: float
+    down: bool
+    """Whether the drawing is turned."""
+
+
 def lay_out(map_: ServiceMap, slots: Mapping[str, int], about: Mapping[str, str]) -> Drawing:
     """Place everything; `slots` are the protocols' colours, `about` a line under a service's name."""
-    areas = _areas(map_)
+    down = len({node.layer for node in map_.nodes}) > _MOST_LAYERS_ACROSS
+    flat = _areas(map_, down=down)
+    # All is reckoned as if layers went from left to right, and turned at the end.
+    areas = {name: area.turned() if down else area for name, area in flat.items()}
     boxes = tuple(
         Box(areas[one.name], _short(one.name), about.get(one.name) or f"{format_size(one.sent_bytes)} sent", one.name)
         for one in map_.nodes
     )
     taken = list(areas.values())
     curves = []
-    for arrow, offset in _fanned(map_.arrows, areas):
-        ends = [areas[arrow.sender], areas[arrow.receiver]]
+    fanned = list(_fanned(map_.arrows, flat))
+    docks = _docks(fanned, flat)
+    for place, (arrow, offset) in enumerate(fanned):
+        ends = _Ends(flat[arrow.sender], flat[arrow.receiver], docks[place, True], docks[place, False], down)
         others = [area for name, area in areas.items() if name not in (arrow.sender, arrow.receiver)]
         curves.append(_curve(arrow, _bent(ends, others, offset), slots.get(arrow.protocol, 6), taken))
     found = [*taken, *(curve.label for curve in curves)]
@@ -120,13 +144,17 @@ def arrow_words(arrow: Arrow) -> str:
     return f"{arrow.protocol} · {rate}{delay}"
 
 
-def _areas(map_: ServiceMap) -> dict[str, Area]:
+def _areas(map_: ServiceMap, *, down: bool) -> dict[str, Area]:
+    """The boxes, layers along x."""
     layers: dict[int, list[Node]] = {}
     for node in map_.nodes:
         layers.setdefault(node.layer, []).append(node)
-    step = min(_WIDEST_STEP, (_WIDTH - _BOX_WIDTH) / max(1, len(layers) - 1))
-    start = (_WIDTH - step * (len(layers) - 1)) / 2
     tallest = max((len(nodes) for nodes in layers.values()), default=1)
+    step, row_step = min(_WIDEST_STEP, (_WIDTH - _BOX_WIDTH) / max(1, len(layers) - 1)), _ROW
+    width, height = _BOX_WIDTH, _BOX_HEIGHT
+    if down:
+        step, row_step = _STEP_DOWN, max(_BOX_WIDTH + 24, min(330.0, (_WIDTH - _BOX_WIDTH) / max(1, tallest - 1)))
+        width, height = height, width
     neighbours: dict[str, list[str]] = {}
     for arrow in map_.arrows:
         neighbours.setdefault(arrow.sender, []).append(arrow.receiver)
@@ -139,8 +167,8 @@ def _areas(map_: ServiceMap) -> dict[str, Area]:
             return (sum(known) / len(known) if known else math.inf, node.name)
 
         for row, node in enumerate(sorted(nodes, key=height_of_friends)):
-            y = (tallest - len(nodes)) * _ROW / 2 + row * _ROW
-            placed[node.name] = Area(start + column * step, y, _BOX_WIDTH, _BOX_HEIGHT)
+            y = (tallest - len(nodes)) * row_step / 2 + row * row_step
+            placed[node.name] = Area(column * step, y, width, height)
     return placed
 
 
@@ -155,36 +183,57 @@ def _fanned(arrows: Sequence[Arrow], areas: Mapping[str, Area]) -> Iterator[tupl
             yield arrow, (place - (len(pair) - 1) / 2) * _FAN
 
 
-def _bent(ends: Sequence[Area], others: Sequence[Area], offset: float) -> tuple[Point, Point, Point]:
+def _docks(fanned: Sequence[tuple[Arrow, float]], areas: Mapping[str, Area]) -> dict[tuple[int, bool], float]:
+    """Where along a box's side each arrow begins (True) or ends (False): in the order of where they come from."""
+    sides: dict[tuple[str, str], list[tuple[float, float, int, bool]]] = {}
+    for place, (arrow, offset) in enumerate(fanned):
+        for begins, own, far in ((True, arrow.sender, arrow.receiver), (False, arrow.receiver, arrow.sender)):
+            here, there = areas[own], areas[far]
+            if here.x == there.x:
+                key = (own, "below" if there.y > here.y else "above")
+                sides.setdefault(key, []).append((there.x, offset, place, begins))
+            else:
+                key = (own, "right" if there.x > here.x else "left")
+                sides.setdefault(key, []).append((there.y, offset, place, begins))
+    found = {}
+    for (own, _), ends in sides.items():
+        side = areas[own].height
+        gap = min(0.3 * side, 0.72 * side / len(ends))
+        for row, (_, _, place, begins) in enumerate(sorted(ends)):
+            found[place, begins] = (row - (len(ends) - 1) / 2) * gap
+    return found
+
+
+def _bent(ends: _Ends, others: Sequence[Area], offset: float) -> tuple[Point, Point, Point]:
     """Start, control point and end of a curve that crosses no other box, if there is one."""
-    best, least = None, math.inf
+    best, least = _turned(_quadratic(ends, offset), ends), math.inf
     for detour in _DETOURS:
-        curve = _quadratic(ends[0], ends[1], offset + detour)
+        curve = _turned(_quadratic(ends, offset + detour * (1.6 if ends.down else 1.0)), ends)
         crossed = sum(Area(*_at(curve, step / 24), 8, 8).overlap(other) > 0 for other in others for step in range(25))
         if crossed < least:
             best, least = curve, crossed
         if not crossed:
             break
-    assert best is not None
     return best
 
 
-def _quadratic(start: Area, end: Area, offset: float) -> tuple[Point, Point, Point]:
+def _quadratic(ends: _Ends, offset: float) -> tuple[Point, Point, Point]:
     """`offset` moves the middle of the curve: downwards, or to the right between boxes of one layer."""
-    shift = max(-16.0, min(16.0, offset * 0.35))
+    start, end = ends.start, ends.end
     if start.x == end.x:
         side = 1 if end.y > start.y else -1
-        a = (start.x + shift, start.y + side * start.height / 2)
-        b = (end.x + shift, end.y - side * end.height / 2)
-        if abs(end.y - start.y) > _ROW * 1.5:
-            offset += 110
-        middle = ((a[0] + b[0]) / 2 + 2 * offset, (a[1] + b[1]) / 2)
-    else:
-        side = 1 if end.x > start.x else -1
-        a = (start.x + side * start.width / 2, start.y + shift)
-        b = (end.x - side * end.width / 2, end.y + shift)
-        middle = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2 + 2 * (offset - shift))
-    return a, middle, b
+        a = (start.x + ends.leaves, start.y + side * start.height / 2)
+        b = (end.x + ends.arrives, end.y - side * end.height / 2)
+        return a, ((a[0] + b[0]) / 2 + 1.5 * offset, (a[1] + b[1]) / 2), b
+    side = 1 if end.x > start.x else -1
+    a = (start.x + side * start.width / 2, start.y + ends.leaves)
+    b = (end.x - side * end.width / 2, end.y + ends.arrives)
+    return a, ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2 + 1.5 * offset), b
+
+
+def _turned(curve: tuple[Point, Point, Point], ends: _Ends) -> tuple[Point, Point, Point]:
+    (ax, ay), (mx, my), (bx, by) = curve
+    return ((ay, ax), (my, mx), (by, bx)) if ends.down else curve
 
 
 def _at(curve: tuple[Point, Point, Point], t: float) -> Point:

@@ -55,7 +55,7 @@
       const base = new Array(spec.columns).fill(0);
       const drawn = lines.map((line) => {
         const values = line.data.map((value, i) => (spec.stacked ? (base[i] += value) : value));
-        return { type: "line", name: line.name, data: ends(values), showSymbol: false, emphasis: { disabled: true }, lineStyle: { color: kit.seriesColour(line.slot), width: spec.stacked ? 1.2 : 2 }, itemStyle: { color: kit.seriesColour(line.slot) }, areaStyle: spec.stacked ? { color: kit.solidWash(line.slot, 0.55), opacity: 1 } : { color: kit.seriesColour(line.slot), opacity: 0.1 } };
+        return { type: "line", name: line.name, data: ends(values), showSymbol: false, emphasis: { disabled: true }, lineStyle: { color: kit.seriesColour(line.slot), width: spec.stacked ? 1.2 : 2 }, itemStyle: { color: kit.seriesColour(line.slot) }, areaStyle: spec.stacked ? { color: kit.solidWash(line.slot, 0.55), opacity: 1 } : undefined };
       });
       return {
         ...kit.shared(), grid: { left: 84, right: 22, top: 14, bottom: 28 },
