@@ -18,6 +18,7 @@ from battlebrokers.dissect.capture_format import (
     MICROSECONDS,
     MOST_INTERFACES,
     OLD_PACKET,
+    PACKET,
     PACKET_BLOCKS,
     SECTION,
     SIMPLE_PACKET,
@@ -70,11 +71,19 @@ class PcapngWalker(Walker):
         self._clues: tuple[Order, list[int], list[int]] | None = None
 
     def _steps(self, place: int, *, last: bool) -> tuple[int, Stop]:
-        data, size, note = self._data, len(self._data), self._heads.append
+        data, size, note, most = self._data, len(self._data), self._heads.append, LARGEST_PACKET_BLOCK_BYTES
         front = struct.Struct(f"{self._order}II").unpack_from
         back = struct.Struct(f"{self._order}I").unpack_from
         while place + SMALLEST_BLOCK_BYTES <= size:
             kind, length = front(data, place)
+            end = place + length
+            # Nearly all blocks are packets: what is right about them is tested first.
+            if kind == PACKET and 32 <= length <= most and not length & 3 and end <= size:
+                if back(data, end - 4)[0] != length:
+                    return place, Stop.BROKEN
+                note(place)
+                place = end
+                continue
             if kind == SECTION:
                 order = section_order(data, place)
                 if order is None:
@@ -82,7 +91,7 @@ class PcapngWalker(Walker):
                 front = struct.Struct(f"{order}II").unpack_from
                 back = struct.Struct(f"{order}I").unpack_from
                 _, length = front(data, place)
-            limit = LARGEST_PACKET_BLOCK_BYTES if kind in PACKET_BLOCKS else LARGEST_BLOCK_BYTES
+            limit = most if kind in PACKET_BLOCKS else LARGEST_BLOCK_BYTES
             if not SMALLEST_BLOCK_BYTES <= length <= limit or length & 3:
                 return place, Stop.BROKEN
             end = place + length

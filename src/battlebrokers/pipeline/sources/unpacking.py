@@ -26,9 +26,7 @@ UNPACKED = "decoded/captures"
 Defect = dict[str, Any]
 """`file`, `reason` and `count`."""
 
-_HINT = (
-    "Captures are pcap or pcapng files, plain or packed with gzip or zstd; dumpcap and tcpdump write them."
-)
+_HINT = "Captures are pcap or pcapng files, plain or packed with gzip or zstd; dumpcap and tcpdump write them."
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _STEP_BYTES = 4 << 10
 """Unpacked at a time: what is lost when the next bytes turn out to be damaged."""
