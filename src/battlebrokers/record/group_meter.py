@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from battlebrokers.record.cgroup import named_group, network_bytes, own_group, read_group
+from battlebrokers.record.cgroup import CGROUPS, PROC, named_group, network_bytes, own_group, read_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,10 @@ class GroupShare:
 class GroupMeter:
     """Reads the control group and the network namespace of one service, if it has some of its own."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, root: Path = CGROUPS, proc: Path = PROC) -> None:
         self._name = name
+        self._root = root
+        self._proc = proc
         self._folder: Path | None = None
         self._of_pid = 0
         self._cpu_seconds: float | None = None
@@ -34,7 +36,7 @@ class GroupMeter:
         """What it uses now; `pids` are those of its processes that are known otherwise."""
         use = read_group(folder) if (folder := self._find(pids)) is not None else None
         members = use.pids if use is not None else ()
-        network = network_bytes((*members, *pids)[0]) if members or pids else None
+        network = network_bytes((*members, *pids)[0], self._proc) if members or pids else None
         known: dict[str, int | None] = {}
         cpu_percent = None
         if use is not None:
@@ -49,7 +51,7 @@ class GroupMeter:
 
     def _find(self, pids: list[int]) -> Path | None:
         if self._name:
-            return named_group(self._name)
+            return named_group(self._name, self._root)
         if pids and pids[0] != self._of_pid:
-            self._of_pid, self._folder, self._cpu_seconds = pids[0], own_group(pids[0]), None
+            self._of_pid, self._folder, self._cpu_seconds = pids[0], own_group(pids[0], self._root, self._proc), None
         return self._folder
