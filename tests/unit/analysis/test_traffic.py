@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from battlebrokers.analysis.traffic import OTHERS, read_traffic
+from support.wires import START_S, Wires, small_system
+
+
+def test_bytes_are_added_up_per_second_and_protocol(tmp_path):
+    wires = Wires()
+    wires.talk(0, "a", "b", "http", "request", 1, 100)
+    wires.talk(0, "b", "a", "http", "response", 1, 50)
+    wires.talk(2, "a", "b", "http", "request", 1, 30)
+    wires.talk(2, "b", "a", "redis", "other", 7, 700)
+    traffic = read_traffic(wires.write(tmp_path))
+    assert (traffic.first_second, traffic.columns, traffic.seconds_per_column, traffic.seconds) == (START_S, 3, 1, 3)
+    assert {line.name: line.bytes_per_s for line in traffic.protocols} == {"redis": (0, 0, 700), "http": (150, 0, 30)}
+    assert {line.name: line.bytes_per_s for line in traffic.services} == {"b": (50, 0, 700), "a": (100, 0, 30)}
+
+
+def test_only_what_is_neither_request_nor_response_is_unasked(tmp_path):
+    traffic = read_traffic(small_system().write(tmp_path))
+    assert [(line.name, line.peak) for line in traffic.unasked] == [("redis", 1100), ("websocket", 1050)]
+
+
+def test_flows_count_messages_by_their_part(tmp_path):
+    flows = {(f.sender, f.receiver, f.protocol): f for f in read_traffic(small_system().write(tmp_path)).flows}
+    pushed = flows["redis", "dispatcher", "redis"]
+    assert (pushed.requests, pushed.responses, pushed.others, pushed.bytes) == (0, 0, 100, 11_000)
+    assert flows["dispatcher", "outside", "websocket"].messages == 101
+
+
+def test_a_long_capture_is_told_in_a_bounded_number_of_columns(tmp_path):
+    wires = Wires()
+    wires.talk(0, "a", "b", "http", "request", 1, 100)
+    wires.talk(86_399, "a", "b", "http", "request", 1, 1440)
+    traffic = read_traffic(wires.write(tmp_path))
+    assert (traffic.seconds_per_column, traffic.columns) == (144, 600)
+    assert traffic.protocols[0].bytes_per_s[-1] == 10.0
+    assert sum(traffic.protocols[0].bytes_per_s) * 144 == pytest.approx(1540)
+
+
+def test_beyond_six_protocols_the_rest_is_one_line(tmp_path):
+    wires = Wires()
+    for number in range(9):
+        wires.talk(0, "a", "b", f"p{number}", "request", 1, 1000 - number)
+    lines = read_traffic(wires.write(tmp_path)).protocols
+    assert [line.name for line in lines] == ["p0", "p1", "p2", "p3", "p4", "p5", OTHERS]
+    assert lines[-1].bytes_per_s == (994 + 993 + 992,)
+
+
+def test_silence_is_no_error(tmp_path):
+    traffic = read_traffic(Wires().write(tmp_path))
+    assert (traffic.columns, traffic.seconds, traffic.protocols, traffic.flows) == (0, 0, (), ())
