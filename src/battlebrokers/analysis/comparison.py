@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from battlebrokers.analysis.capture_cost import CaptureCost, cost_of_capturing
 from battlebrokers.analysis.facts import MEASURE, Facts
 from battlebrokers.analysis.interval import bootstrap_quantile
 from battlebrokers.analysis.latency import LEVELS, per_second
@@ -52,6 +53,8 @@ class Comparison:
     contender: Summary
     differences: tuple[str, ...]
     rows: tuple[Row, ...]
+    capture_cost: CaptureCost | None = None
+    """What capturing cost, if one of two otherwise equal runs captured."""
 
     def to_dict(self) -> dict[str, Any]:
         """What `bb compare --json` prints."""
@@ -72,6 +75,7 @@ class Comparison:
                 }
                 for row in self.rows
             ],
+            "capture_cost": self.capture_cost.to_dict() if self.capture_cost is not None else None,
         }
 
 
@@ -89,7 +93,11 @@ def compare(baseline: tuple[Facts, Summary], contender: tuple[Facts, Summary], *
         values = metric.read(baseline[1]), metric.read(contender[1])
         if values[0] is not None and values[1] is not None:
             rows.append(_row(metric, baseline, contender, values[0], values[1]))
-    return Comparison(baseline[1], contender[1], differences, tuple(rows))
+    cost = None
+    if not differences:
+        figures = [(row.metric, row.baseline, row.contender, row.answer in ("noise", "same")) for row in rows]
+        cost = cost_of_capturing(baseline[0].manifest, contender[0].manifest, figures)
+    return Comparison(baseline[1], contender[1], differences, tuple(rows), cost)
 
 
 def incomparable(first: Facts, second: Facts) -> list[str]:

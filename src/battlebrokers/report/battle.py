@@ -6,12 +6,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from battlebrokers.analysis.capture_cost import CaptureCost
 from battlebrokers.analysis.comparison import Comparison, Row
 from battlebrokers.analysis.metrics import METRICS
 from battlebrokers.analysis.ranking import Ranking, Standing
 from battlebrokers.analysis.story import tell, tell_notes
 from battlebrokers.report.terminal import VERDICT_STYLES, unfolded
 from battlebrokers.report.wording import metric_text, ratio_text
+from battlebrokers.units import format_count
 
 _SHOWN = (
     "response_p50",
@@ -89,6 +91,19 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         "noise: within ±5 %, or within what resampling the seconds of each run gives; repeats tell more (`bb battle`)"
     )
     _say(console, Text(f"  {note}", "dim"))
+    if comparison.capture_cost is not None:
+        _say(console, Text.assemble("  ", ("what capturing cost: ", "bold"), cost_words(comparison.capture_cost)))
+
+
+def cost_words(cost: CaptureCost) -> str:
+    """What capturing did to latency and rate, in one sentence."""
+    parts = []
+    for each in cost.costs:
+        ends = f"{metric_text(each.metric, each.without)} → {metric_text(each.metric, each.with_capture)}"
+        change = "" if each.ratio is None else f", {100 * (each.ratio - 1):+.0f} %"
+        parts.append(f"{each.metric.label} {ends}{change}{' (noise)' if each.noise else ''}")
+    packets = f"{format_count(cost.packets)} packets captured, {format_count(cost.dropped)} lost"
+    return f"{'; '.join(parts)}; {packets} by {cost.captured}"
 
 
 def _change(row: Row) -> str:

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from battlebrokers.analysis.comparison import compare
+from battlebrokers.analysis.facts import read_facts
+from battlebrokers.analysis.summary import summarize
+from battlebrokers.report.battle import print_comparison
+from battlebrokers.tables.manifest import CaptureFacts
+
+CAPTURE = CaptureFacts("broker", ["recorded/captures/broker-00001.pcapng"], packets=1200, dropped=3)
+
+
+def ready(run, *captures):
+    facts = read_facts(run.write())
+    facts.manifest.captures = list(captures)
+    return facts, summarize(facts)
+
+
+def test_one_captured_run_tells_what_capturing_cost(make_run):
+    found = compare(ready(make_run().healthy(ms=2.0)), ready(make_run(run="bbbbb").healthy(ms=3.0), CAPTURE))
+    cost = found.capture_cost
+    assert cost.captured == "bbbbb"
+    by_name = {each.metric.name: each for each in cost.costs}
+    assert by_name["response_p50"].ratio == pytest.approx(1.5, rel=0.03)
+    assert not by_name["response_p50"].noise
+    assert by_name["delivered_rate"].noise
+    assert found.to_dict()["capture_cost"]["packets"] == 1200
+
+
+def test_it_is_the_same_cost_whichever_run_is_named_first(make_run):
+    cost = compare(ready(make_run().healthy(ms=3.0), CAPTURE), ready(make_run().healthy(ms=2.0))).capture_cost
+    by_name = {each.metric.name: each for each in cost.costs}
+    assert by_name["response_p99"].ratio == pytest.approx(1.5, rel=0.03)
+
+
+def test_it_is_said_in_words(make_run):
+    found = compare(ready(make_run().healthy(ms=2.0)), ready(make_run(run="bbbbb").healthy(ms=3.0), CAPTURE))
+    out = io.StringIO()
+    print_comparison(Console(file=out), found)
+    assert "what capturing cost: delivery p50" in out.getvalue()
+    assert "+50 %" in out.getvalue() or "+49 %" in out.getvalue() or "+51 %" in out.getvalue()
+    assert "1 200 packets captured, 3 lost by bbbbb" in out.getvalue()
+
+
+@pytest.mark.parametrize("captures", [((), ()), ((CAPTURE,), (CAPTURE,)), ((), (CaptureFacts("broker", missing="x"),))])
+def test_without_a_difference_in_capturing_there_is_no_cost(make_run, captures):
+    first, second = captures
+    found = compare(ready(make_run().healthy(), *first), ready(make_run().healthy(), *second))
+    assert found.capture_cost is None
+    assert found.to_dict()["capture_cost"] is None
+
+
+def test_another_version_of_the_broker_is_not_the_captures_fault(make_run):
+    other = ready(make_run(version="9.9").healthy(ms=3.0), CAPTURE)
+    assert compare(ready(make_run().healthy()), other).capture_cost is None
+
+
+def test_runs_that_were_not_made_alike_tell_nothing(make_run):
+    other = ready(make_run(seed=8).healthy(ms=3.0), CAPTURE)
+    assert compare(ready(make_run().healthy()), other, anyway=True).capture_cost is None
