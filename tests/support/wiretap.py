@@ -87,6 +87,12 @@ def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[byt
             server.wait(5)
 
 
+def nanoseconds(epoch: str) -> int:
+    """tshark's `frame.time_epoch`."""
+    seconds, _, fraction = epoch.partition(".")
+    return int(seconds) * 10**9 + int(fraction.ljust(9, "0"))
+
+
 def overheard(capture: Path, port: int, *, window: int = 500) -> list[Heard]:
     """What the product makes of all conversations with this port, `window` packets at a time."""
     content = capture.read_bytes()
@@ -131,9 +137,12 @@ def _heard(
     return result
 
 
-def tshark(capture: Path, fields: list[str], *, decode_as: str = "", only: str = "") -> list[dict[str, list[str]]]:
+def tshark(
+    capture: Path, fields: list[str], *, decode_as: str = "", only: str = "", passes: int = 2
+) -> list[dict[str, list[str]]]:
     """One row per frame that tshark shows: all values of each field."""
-    command = ["tshark", "-2", "-n", "-r", str(capture), "-T", "fields", "-E", "aggregator=|"]
+    command = ["tshark", "-n", "-r", str(capture), "-T", "fields", "-E", "aggregator=|"]
+    command += ["-2"] if passes == 2 else []
     command += ["-d", decode_as] if decode_as else []
     command += ["-Y", only] if only else []
     command += [word for field in fields for word in ("-e", field)]

@@ -113,7 +113,7 @@ class _Tags:
             del self._open[next(iter(self._open))]
 
     def answer(self, talk: Talk, tag: int, number: int, *, multiple: bool) -> None:
-        """Message `number` acknowledges this tag, or all up to it (0: all there are)."""
+        """Message `number` acknowledges this tag, or all up to it (0: all that were read before it)."""
         if multiple:
             for old in [*self._open]:
                 if tag and old > tag:
