@@ -50,10 +50,10 @@ def write_csv(facts: Facts, folder: Path) -> list[Path]:
 
 
 def write_wire_csv(decoded: RunFolder, folder: Path) -> list[Path]:
-    """Write the tables that captures were told in, as far as they are there, piece by piece."""
+    """Write the tables that captures were told in, piece by piece; none if nothing was captured."""
     _make(folder)
-    written = []
-    for table in WIRE_CSV_TABLES:
+    written: list[Path] = []
+    for table in WIRE_CSV_TABLES if is_stored(decoded, STREAMS) else ():
         if not is_stored(decoded, table):
             continue
         path = folder / f"{table.name}.csv"

@@ -8,8 +8,9 @@ import pytest
 
 from battlebrokers.analysis.conclusion import draw_conclusion
 from battlebrokers.errors import UsageError
-from battlebrokers.report.export import CSV_TABLES, to_json, to_junit, to_markdown, write_csv
+from battlebrokers.report.export import CSV_TABLES, WIRE_CSV_TABLES, to_json, to_junit, to_markdown, write_csv
 from battlebrokers.tables.manifest import BattleFacts
+from support.wires import small_system
 
 
 def test_every_table_becomes_a_csv_file(make_run, tmp_path):
@@ -80,3 +81,17 @@ def test_markdown_tells_a_battle_and_escapes_names(make_run):
     assert text.startswith("### Battle: smart-city")
     assert "| 1 | a\\|b |" in text
     assert "<c>" not in text.replace("\\<c\\>", "")
+
+
+def test_what_captures_told_becomes_csv_too(make_run, tmp_path):
+    folder = make_run().healthy().write()
+    small_system().write(folder.path)
+    written = write_csv(draw_conclusion(folder).facts, tmp_path / "out")
+    names = [table.name for table in WIRE_CSV_TABLES]
+    assert [path.stem for path in written] == [*CSV_TABLES, *names]
+    with (tmp_path / "out" / "streams.csv").open() as file:
+        rows = {row["stream"]: row for row in csv.DictReader(file)}
+    assert (rows["2"]["client_service"], rows["2"]["packets"], rows["2"]["server_rtt_ns"]) == ("gateway", "400", "")
+    with (tmp_path / "out" / "hops.csv").open() as file:
+        assert sum(1 for _ in csv.DictReader(file)) == 100 + 100 + 99 + 99
+    assert not list((tmp_path / "out").glob(".*"))

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from battlebrokers.analysis.conclusion import draw_conclusion
+from battlebrokers.analysis.wire import read_wire
+from battlebrokers.report.captures_page import render_captures
+from battlebrokers.report.html import render_report
+from battlebrokers.report.wire import wire_view
+from support.wires import Wires, small_system
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>{{ 7*7 }}"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here to render the report in")
+CHARTS = {"wire-delays", "wire-protocols", "wire-unasked", "wire-services"}
+NOTHING_SEEN = {
+    "packets": 0,
+    "streams": 0,
+    "messages": {},
+    "exchanges": {},
+    "tcp": {"retransmissions": 0, "lost_segments": 0},
+    "malformed": 0,
+    "undecoded_bytes": 0,
+    "defects": [],
+    "seconds": 0.1,
+}
+SEEN = NOTHING_SEEN | {
+    "packets": 1372,
+    "streams": 6,
+    "messages": {"mqtt": {"PUBLISH": 100, "PUBACK": 100}, "redis": {"message": 100}},
+    "exchanges": {"mqtt": {"answered": 101, "unanswered": 0, "uncertain": 0}},
+    "tcp": {"retransmissions": 3, "lost_segments": 0},
+    "defects": [{"file": "broken.pcap", "reason": "ends in the middle of a packet"}],
+}
+
+
+def text_of(html):
+    bare = re.sub(r"<(style|script)\b.*?</\1>", " ", html, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", bare).split())
+
+
+def captured_run(make_run):
+    run = make_run().lifelike(rate=20)
+    folder = run.write()
+    small_system().write(folder.path)
+    return folder
+
+
+def test_boxes_are_one_per_peer_and_direction_and_exact_for_one_kind(tmp_path):
+    chart = wire_view(read_wire(small_system().write(tmp_path)))["charts"]["wire-delays"]
+    boxes = {(box["name"], box["what"]): box for box in chart["boxes"]["peer"]}
+    assert boxes["gateway → redis", "redis"]["points"] == [0.04, 0.06, 0.08, 0.11, 0.3, 0.9, 4.0]
+    assert boxes["gateway → redis", "redis"]["unanswered"] == 1
+    assert ("dispatcher → outside", "websocket") not in boxes  # never answered: no delay to draw
+    kinds = {box["what"] for box in chart["boxes"]["kind"]}
+    assert {"mqtt PUBLISH", "mqtt CONNECT", "http GET"} <= kinds
+
+
+def test_seconds_of_a_run_count_from_the_start_of_its_load(tmp_path):
+    wire = read_wire(small_system().write(tmp_path))
+    assert wire_view(wire)["charts"]["wire-protocols"]["first_second"] == 0
+    shifted = wire_view(wire, origin_second=wire.traffic.first_second - 6)
+    assert shifted["charts"]["wire-protocols"]["first_second"] == 6
+
+
+def test_a_protocol_has_one_colour_in_all_charts(tmp_path):
+    charts = wire_view(read_wire(small_system().write(tmp_path)))["charts"]
+    slots = {line["name"]: line["slot"] for line in charts["wire-protocols"]["series"]}
+    assert {line["name"]: line["slot"] for line in charts["wire-unasked"]["series"]}.items() <= slots.items()
+    assert all(box["slot"] == slots[box["what"]] for box in charts["wire-delays"]["boxes"]["peer"])
+
+
+def test_a_waterfall_places_every_leg_on_the_whole_time(tmp_path):
+    journey = wire_view(read_wire(small_system().write(tmp_path)))["journeys"][0]
+    legs = {leg["sender"]: leg for leg in journey["legs"]}
+    # 31.3 ms in all: redis got it after 0.6 ms, kept it for 30.2 ms and sent it within 0.1 ms.
+    assert journey["took"] == "31.3 ms"
+    assert legs["redis"]["kept_left"] == pytest.approx(100 * 0.6 / 31.3, abs=0.001)
+    assert legs["redis"]["kept_width"] == pytest.approx(100 * 30.2 / 31.3, abs=0.001)
+    assert legs["redis"]["left"] == pytest.approx(100 * 30.8 / 31.3, abs=0.001)
+    assert (legs["outside"]["left"], legs["outside"]["kept_width"]) == (0.0, 0.0)
+    assert (legs["redis"]["inside"], legs["redis"]["wire"]) == ("30.2 ms", "100 µs")
+
+
+def test_a_captured_run_has_a_section_between_resources_and_ledger(make_run):
+    html = render_report([draw_conclusion(captured_run(make_run))])
+    ids = re.findall(r'<section id="([^"]+)"', html)
+    assert ids == ["latency", "time", "resources", "wire", "ledger", "findings", "trust", "method", "data"]
+    assert '<a href="#wire">On the wire</a>' in html
+    assert len(html.encode()) < 3_000_000
+
+
+def test_a_run_without_captures_says_nothing_about_wires(make_run):
+    html = render_report([draw_conclusion(make_run().lifelike(rate=20).write())])
+    assert 'id="wire"' not in html
+    assert "reportKinds = " not in html
+
+
+def test_the_page_of_captures_tells_what_was_seen(tmp_path):
+    text = text_of(render_captures(small_system().write(tmp_path / "town"), SEEN))
+    assert "CAPTURES town" in text
+    assert "1 372 packets in 6 streams: 300 messages in 2 protocols." in text
+    assert "redis holds them back: 30.2 ms inside it" in text
+    assert "broken.pcap: ends in the middle of a packet" in text
+    assert "gateway → redis 10.0.0.2:40002 → 10.0.0.3:6379 redis 200 400 12.1 KiB 100 99 1 0 0 0 0 0 0 B 50 µs" in text
+    assert "1 message last seen going to redis" in text
+
+
+def test_every_chart_is_described_and_has_a_table(tmp_path):
+    html = render_captures(small_system().write(tmp_path), SEEN)
+    drawn = re.findall(r'data-chart="([^"]+)" role="img" aria-label="([^"]+)"', html)
+    assert {name for name, _ in drawn} == CHARTS
+    assert "gateway to redis in redis: median 80 µs, p95 300 µs" in dict(drawn)["wire-delays"]
+    assert set(re.findall(r'<details data-table="([^"]+)"', html)) == CHARTS
+    assert re.search(r'<svg class="map" role="img" aria-label="Service map: dispatcher to outside in websocket;', html)
+
+
+def test_an_empty_capture_still_has_a_page(tmp_path):
+    text = text_of(render_captures(Wires().write(tmp_path), NOTHING_SEEN))
+    assert "No stream was captured." in text
+    assert "None that a dissector could read." in text
+
+
+def hostile_system():
+    wires = Wires()
+    wires.stream(1, HOSTILE, HOSTILE, HOSTILE, client_bytes=9)
+    wires.said(1, HOSTILE, 2)
+    wires.response(HOSTILE, "b", HOSTILE, HOSTILE, 3, [0, 0, 0, 0, 0, 0, 0])
+    wires.talk(0, HOSTILE, "b", HOSTILE, "other", 2, 10)
+    wires.leg(1, 1, HOSTILE, "b", 0, 0, name=HOSTILE, kind=HOSTILE, protocol=HOSTILE)
+    return wires
+
+
+def test_hostile_names_are_only_text(tmp_path):
+    html = render_captures(hostile_system().write(tmp_path), NOTHING_SEEN | {"messages": {HOSTILE: {HOSTILE: 1}}})
+    assert "<script>document" not in html
+    assert "<img src=x" not in html
+    assert "{{ 7*7 }}" in html
+
+
+def chromium(path, profile):
+    flags = [
+        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+        "--disable-background-networking", "--disable-component-update", "--virtual-time-budget=5000",
+        "--window-size=1300,2000", "--enable-logging=stderr", f"--user-data-dir={profile}", "--dump-dom",
+    ]  # fmt: skip
+    command = [CHROMIUM, *flags, f"file://{path}?theme=dark"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+USE_IT = """
+<script>
+const said = {};
+const chart = (id) => document.querySelector(`[data-chart="${id}"]`);
+for (const details of document.querySelectorAll("details")) details.open = true;
+const table = document.querySelector("table[data-sortable]");
+const firsts = () => [...table.tBodies[0].rows].map((row) => row.cells[2].dataset.value);
+const sort = (column) => table.tHead.rows[1].cells[column].querySelector("button").click();
+sort(2); said.most = firsts()[0]; said.sorted = table.tHead.rows[1].cells[2].getAttribute("aria-sort");
+sort(2); said.least = firsts()[0];
+const choice = document.getElementById("journey");
+choice.value = "5"; choice.dispatchEvent(new Event("change"));
+const shown = [...document.querySelectorAll("[data-journey]")].filter((one) => !one.hidden);
+said.journeys = shown.map((one) => one.dataset.journey);
+setTimeout(() => {
+  const rowsOf = () => document.querySelectorAll('details[data-table="wire-delays"] tbody tr').length;
+  said.peers = rowsOf();
+  const before = chart("wire-delays").style.height;
+  document.querySelector("[data-boxes=kind]").click();
+  said.kinds = rowsOf();
+  said.grew = parseInt(chart("wire-delays").style.height) - parseInt(before);
+  const inner = chart("wire-protocols").querySelector("div");
+  const box = inner.getBoundingClientRect();
+  const at = { bubbles: true, clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 };
+  inner.dispatchEvent(new MouseEvent("mousemove", at));
+}, 500);
+setTimeout(() => {
+  const read = (id) => chart(id).closest("figure").querySelector("output").textContent;
+  said.protocols = read("wire-protocols"); said.unasked = read("wire-unasked");
+  said.drawn = [...document.querySelectorAll(".chart")].every((one) => one.querySelectorAll("svg path").length > 3);
+  said.tables = document.querySelectorAll("details[data-table] table").length;
+  document.body.dataset.said = JSON.stringify(said);
+}, 1500);
+</script></body>"""
+
+
+@needs_chromium
+@pytest.mark.parametrize("kind", ["captures", "run", "hostile", "empty"])
+def test_a_real_browser_draws_the_section_without_an_error(make_run, tmp_path, kind):
+    path = tmp_path / "report.html"
+    if kind == "run":
+        path.write_text(render_report([draw_conclusion(captured_run(make_run))]))
+    else:
+        wires = {"captures": small_system, "hostile": hostile_system, "empty": Wires}[kind]()
+        path.write_text(render_captures(wires.write(tmp_path / "c"), NOTHING_SEEN))
+    done = chromium(path, tmp_path / "profile")
+    assert 'data-charts="drawn"' in done.stdout, done.stderr[-2000:]
+    opening = re.search(r"<html[^>]*>", done.stdout)
+    assert opening is not None
+    assert "data-error" not in opening[0]
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    assert "<title>owned" not in done.stdout
+
+
+@needs_chromium
+def test_sorting_choosing_a_journey_and_the_boxes_by_kind_work(tmp_path):
+    path = tmp_path / "report.html"
+    before, _, after = render_captures(small_system().write(tmp_path / "c"), SEEN).rpartition("</body>")
+    path.write_text(before + USE_IT + after)
+    done = chromium(path, tmp_path / "profile")
+    found = re.search(r'data-said="([^"]*)"', done.stdout)
+    assert found is not None, done.stderr[-2000:]
+    said = json.loads(found[1].replace("&quot;", '"'))
+    assert (said["most"], said["sorted"], said["least"]) == ("420", "descending", "2")
+    assert said["journeys"] == ["5"]
+    assert (said["peers"], said["kinds"], said["grew"]) == (5, 6, 36)
+    assert said["protocols"] == "2.29 KiB/s"  # redis, in every second but the first
+    assert said["unasked"] == "1.07 KiB/s"  # one cursor reads all
+    assert said["drawn"] is True
+    assert said["tables"] == len(CHARTS)
+    assert "CONSOLE" not in done.stderr
