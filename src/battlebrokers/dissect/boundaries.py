@@ -24,8 +24,7 @@ from battlebrokers.dissect.capture_format import (
 )
 from battlebrokers.dissect.clues import DAY_S, block_clues, record_clues, subseconds
 from battlebrokers.dissect.gather import numbers_at
-from battlebrokers.dissect.parts import CHUNK_BYTES, Part, chunks, walker
-from battlebrokers.dissect.stream import Reader
+from battlebrokers.dissect.parts import CHUNK_BYTES, Part, Reader, chunks, walker
 
 PART_BYTES = 32 << 20
 WINDOW_BYTES = 256 << 10

@@ -5,15 +5,16 @@ Used by the Spark data source and by the search for boundaries; whoever calls br
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from battlebrokers.dissect.capture_format import Layout
 from battlebrokers.dissect.pcap_walker import PcapWalker
 from battlebrokers.dissect.pcapng_walker import PcapngWalker
 from battlebrokers.dissect.records import Records, Walker
-from battlebrokers.dissect.stream import Reader
 
+Reader = Callable[[int, int], bytes]
+"""Reads (place, size) from the file; fewer bytes where it ends."""
 CHUNK_BYTES = 8 << 20
 
 

@@ -114,7 +114,9 @@ class Walker(abc.ABC):
 
     def _regain(self, at: int) -> None:
         if self._lost_at >= 0:
-            self._damages.append(Damage(self._lost_at, max(0, at - self._lost_at)))
+            # When it goes on before that, a wrong length had led too far.
+            lost_at = min(self._lost_at, at)
+            self._damages.append(Damage(lost_at, at - lost_at))
             self._lost_at = -1
 
     @abc.abstractmethod

@@ -6,8 +6,11 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from battlebrokers.dissect.boundaries import parts
+from battlebrokers.dissect.frames import packets
 from battlebrokers.dissect.parts import chunks, walker
 from support import capture_writer as write
 from support.capture_writer import Frame
@@ -116,3 +119,27 @@ def test_damaged_files_are_cut_where_they_can_be():
             damages += len(read.damages)
     assert rows > 8300
     assert 1 <= damages <= 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 30), st.sampled_from(sorted(WRITERS)), st.sampled_from([1, 50, 1000]))
+def test_mutated_files_are_cut_and_read_without_complaint(seed, kind, flips):
+    source = random.Random(seed)
+    content = bytearray(WRITERS[kind](frames_of(noise, count=400, largest=1500, seed=seed)))
+    for _ in range(flips):
+        content[source.randrange(40, len(content))] = source.choice([0, 1, 6, 255, source.randrange(256)])
+    if source.random() < 0.5:
+        hole = source.randrange(40, len(content))
+        content[hole : hole + source.randrange(20_000)] = bytes(source.randrange(20_000))
+    final = bytes(content)
+
+    def read(at: int, size: int) -> bytes:
+        return final[at : at + size]
+
+    found = parts(read, len(final), 60_000)
+    assert found is not None
+    assert [part.end for part in found] == [*(part.start for part in found[1:]), len(final)]
+    told = [packets(*chunk, 0) for part in found for chunk in chunks(read, part, walker(part.layout), 50_000)]
+    places = [place for batch in told for place in batch.column("at").to_pylist()]
+    assert places == sorted(places)
+    assert len(places) > 400 // flips - 200

@@ -7,7 +7,7 @@ its part. Damaged places are rows, too: those with the fault `record`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,12 @@ from battlebrokers.dissect.boundaries import PART_BYTES, parts
 from battlebrokers.dissect.frames import packets
 from battlebrokers.dissect.parts import Part, chunks, walker
 from battlebrokers.pipeline.sources.files import RandomFile
-from battlebrokers.pipeline.sources.unpacking import prepared
 from battlebrokers.tables.packets import PACKETS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["CaptureSource", "prepared"]
+    from battlebrokers.pipeline.store import Store
 
 _BATCH_PACKETS = 65_536
 
@@ -101,3 +100,14 @@ def _read(capture: _Capture, part: Part) -> Iterator[pa.RecordBatch]:
                 some: Any = records.part(start, start + _BATCH_PACKETS)
                 batch = packets(data, at, some, capture.number, capture.wire)
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def prepared(files: Sequence[str], target: Store) -> tuple[list[str], list[dict[str, Any]]]:
+    """The plain files to load instead of these, in the same order, and their defects (`file`, `reason`, `count`).
+
+    Called on the driver. Packed captures are unpacked into the target; what is no capture is an `InputError`.
+    """
+    # Not at the top: workers import this module, too, and need none of it.
+    from battlebrokers.pipeline.sources.unpacking import unpacked
+
+    return unpacked(files, target)

@@ -35,7 +35,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 _TAIL_BYTES = 64 << 10
 
 
-def prepared(files: Sequence[str], target: Store) -> tuple[list[str], list[Defect]]:
+def unpacked(files: Sequence[str], target: Store) -> tuple[list[str], list[Defect]]:
     """The plain files to read instead of these, in the same order, and what is wrong with them."""
     plain: list[str] = []
     defects: list[Defect] = []
