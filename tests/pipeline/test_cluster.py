@@ -12,9 +12,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pyspark
 import pytest
+from benchmarks.synthetic_capture import write_capture
 
 from battlebrokers.pipeline.client import Analyst
-from battlebrokers.tables import DERIVED, Table
+from battlebrokers.tables import DECODED, DERIVED, WIRE, Table
 from support.evidence import Evidence
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -88,12 +89,20 @@ def sorted_rows(folder: Path, table: Table) -> list[str]:
 
 def test_a_cluster_gives_the_same_tables(tmp_path, cluster):
     run = a_bit_of_everything(tmp_path / "run")
+    capture = tmp_path / "capture.pcap"
+    write_capture(capture, 3 << 20)
     elsewhere = tmp_path / "from-the-cluster"
     with Analyst.start("local[2]", idle=False) as analyst:
         analyst.analyze(str(run))
+        analyst.decode([str(capture)], str(tmp_path / "capture"), {"10.0.0.1": "broker"})
     with Analyst.start(cluster, idle=False) as analyst:
         analyst.analyze(str(run), out=str(elsewhere))
+        analyst.decode([str(capture)], str(elsewhere / "capture"), {"10.0.0.1": "broker"})
     for table in DERIVED:
         here, there = sorted_rows(run, table), sorted_rows(elsewhere, table)
         assert here == there, table.name
         assert here or table.name == "services"
+    for table in (*DECODED, *WIRE):
+        here, there = sorted_rows(tmp_path / "capture", table), sorted_rows(elsewhere / "capture", table)
+        assert here == there, table.name
+        assert here

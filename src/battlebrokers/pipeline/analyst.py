@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.abc
 import json
 import os
 import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from battlebrokers.errors import BattleError, PipelineError
+from battlebrokers.pipeline.without_pandas import hide_pandas
 
 if TYPE_CHECKING:
     from battlebrokers.pipeline.session import Session
@@ -31,21 +29,6 @@ Progress = Callable[[str, int, int], None]
 _REHEARSALS = 2
 _WORK = ("analyze", "decode")
 """Orders whose outcome somebody waits for."""
-
-
-class _WithoutPandas(importlib.abc.MetaPathFinder):
-    """Hides pandas: PySpark and pyarrow import it when they see it, nothing here uses it, and it takes a second."""
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002
-        target: ModuleType | None = None,  # noqa: ARG002
-    ) -> ModuleSpec | None:
-        """Refuse pandas, know nothing else."""
-        if fullname == "pandas":
-            raise ModuleNotFoundError(fullname, name=fullname)
-        return None
 
 
 class _Priority:
@@ -116,7 +99,7 @@ def main(arguments: list[str]) -> int:
     if told.idle:
         priority.idle()
     desk = _Desk(news, priority)
-    sys.meta_path.insert(0, _WithoutPandas())
+    hide_pandas()
     try:
         from battlebrokers.pipeline.session import start_session
 

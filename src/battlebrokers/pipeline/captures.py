@@ -24,6 +24,7 @@ from battlebrokers.pipeline.steps.responses import responses
 from battlebrokers.pipeline.steps.talked import asked, talked
 from battlebrokers.pipeline.steps.traffic import traffic
 from battlebrokers.pipeline.store import LocalStore, Store
+from battlebrokers.pipeline.without_pandas import show_pandas
 from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, RESPONSES, STREAMS, TRAFFIC, Table
 from battlebrokers.tables.manifest import Manifest
 
@@ -85,7 +86,9 @@ def decode(
     reader = spark.read.format("capture").option("wires", ",".join(map(str, wires)))
     _write(reader.load(list(plain)), PACKETS, target)
     packets = _table(spark, target, PACKETS)
-    count = packets.count()
+    damaged = packets.where("fault = 'record'").groupBy("file").agg(F.count("*"), F.sum("original_bytes")).collect()
+    defects += [_damage(captures.files[file], places, size) for file, places, size in damaged]
+    count = packets.count() - sum(places for _, places, _ in damaged)
     on_progress("packets", 2, _STEPS)
     around = Surroundings(plain, captures.captured_at, captures.names, captures.hints)
     told = _conversations(packets, count, around).persist(StorageLevel.MEMORY_AND_DISK)
@@ -101,16 +104,21 @@ def decode(
     return summary
 
 
+def _damage(file: str, places: int, size: int) -> dict[str, Any]:
+    return {"file": file, "reason": f"{places} damaged places, {size} bytes skipped", "count": places}
+
+
 def _conversations(packets: DataFrame, count: int, around: Surroundings) -> DataFrame:
     parallel = packets.sparkSession.sparkContext.defaultParallelism
     low = "struct(source, source_port) < struct(destination, destination_port)"
-    told = packets.where("stream IS NOT NULL AND fault IS NULL OR fault = 'truncated'").fillna(_ABSENT)
+    told = packets.where("stream IS NOT NULL AND (fault IS NULL OR fault = 'truncated')").fillna(_ABSENT)
     place = f"shiftleft(CAST(file AS BIGINT), {FILE_SHIFT}) | payload_at"
     narrow = told.withColumns({"low": F.expr(low), "payload_at": F.expr(place)}).select(*WANTED)
 
     def body(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return converse(batches, around)
 
+    show_pandas()
     partitions = max(parallel, count // _PACKETS_PER_PARTITION)
     together = narrow.repartition(partitions, "stream").sortWithinPartitions("stream", "captured_ns", "file", "at")
     return together.mapInArrow(body, result_ddl())

@@ -20,6 +20,7 @@ from battlebrokers.dissect.registry import Transport, known_ports
 from battlebrokers.dissect.segments import ACK, SYN, Segments
 from battlebrokers.dissect.stream import Exchange, Reader, Stream, Told
 from battlebrokers.dissect.tcp_analysis import TcpAnalysis
+from battlebrokers.pipeline.sources.files import RandomFile, local_path
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
 
 WANTED = (
@@ -111,20 +112,28 @@ def _begin(
 
 
 class _Files:
-    """Capture files by number, mapped into memory when first needed; a place says which file and where in it."""
+    """Capture files by number, opened when first needed; a place says which file and where in it."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
-        self._open: dict[int, mmap.mmap] = {}
+        self._open: dict[int, Reader] = {}
 
     def read(self, place: int, size: int) -> bytes:
         """The bytes at a place."""
-        number, start = place >> FILE_SHIFT, place & _IN_FILE
-        content = self._open.get(number)
-        if content is None:
-            with Path(self._files[number]).open("rb") as file:
-                content = self._open[number] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return content[start : start + size]
+        number = place >> FILE_SHIFT
+        reader = self._open.get(number)
+        if reader is None:
+            reader = self._open[number] = _opened(self._files[number])
+        return reader(place & _IN_FILE, size)
+
+
+def _opened(address: str) -> Reader:
+    path = local_path(address)
+    if path is None:
+        return RandomFile(address).read
+    with Path(path).open("rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return lambda start, size: content[start : start + size]
 
 
 @dataclass(frozen=True, slots=True)

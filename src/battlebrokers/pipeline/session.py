@@ -1,6 +1,6 @@
 """The Spark session: quiet, private, quick to start, sized for the run at hand.
 
-Called by the analyst, tests and benchmarks. No Python worker is ever needed: all steps are native expressions.
+Called by the analyst, tests and benchmarks. Only captures need Python workers; all other steps are native expressions.
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.daemon.module": "battlebrokers.pipeline.python_workers",
         # Evidence may hold any number, in foreign headers above all: arithmetic wraps, it does not stop the analysis.
         "spark.sql.ansi.enabled": "false",
         # Or every column expression asks the JVM where in our code it was written.

@@ -1,0 +1,22 @@
+"""The parent of Spark's Python workers: imports once what each of them needs, so that forked workers start at once.
+
+Started by Spark (`spark.python.daemon.module`) when a stage runs Python for the first time, on every machine.
+"""
+
+from __future__ import annotations
+
+from battlebrokers.pipeline.without_pandas import hide_pandas
+
+if __name__ == "__main__":
+    hide_pandas()
+    import numpy as np  # noqa: F401
+    import pyarrow as pa  # noqa: F401
+    import pyspark.worker  # noqa: F401
+    from pyspark.daemon import manager
+
+    from battlebrokers.dissect.registry import dissectors
+    from battlebrokers.pipeline import conversations  # noqa: F401
+    from battlebrokers.pipeline.sources import capture  # noqa: F401
+
+    dissectors()
+    manager()
