@@ -155,7 +155,7 @@ class _Redis:
             self._scans[sender] = _Scan()
             return here
         if state == _WRONG:
-            return self._broken(sender, data, pos)
+            return self._broken(sender, data, pos, scan.here)
         bulk = -state if state < 0 else 0
         if scan.told < 0 and max(len(data) - pos, scan.here + bulk) <= WHOLE_MESSAGE_BYTES:
             if bulk:
@@ -324,10 +324,10 @@ class _Redis:
             self._command(CLIENT, at + pos, at + stop + 1, words, len(words), words[-1])
         return stop + 1
 
-    def _broken(self, sender: int, data: bytes, pos: int) -> int:
-        """No value begins here: read on where one does."""
+    def _broken(self, sender: int, data: bytes, pos: int, read: int = 0) -> int:
+        """No value begins here, or it goes wrong after `read` bytes: read on where one does."""
         self._scans[sender] = _Scan()
-        found = _search(data, pos + 1, sender)
+        found = _search(data, pos + max(1, read), sender)
         self._lost[sender] = found < 0
         after = found if found >= 0 else len(data)
         self._talk.broken(after - pos)

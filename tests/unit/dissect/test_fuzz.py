@@ -1,0 +1,232 @@
+"""Damaged, hostile and random bytes: every registered dissector survives them, in time and memory that do not run away.
+
+`FUZZ_ROUNDS` makes it longer: so many mutated conversations per dissector. A failure names its round.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import tracemalloc
+
+import pytest
+
+from battlebrokers.dissect.registry import dissectors
+from battlebrokers.dissect.talk import WHOLE_MESSAGE_BYTES, Talk
+from support.utterances import UTTERANCES
+
+ROUNDS = int(os.environ.get("FUZZ_ROUNDS", "150"))
+NAMES = sorted(dissectors())
+UNREAD_BYTES = 2 * WHOLE_MESSAGE_BYTES
+LARGEST = 1 << 62
+
+
+class Conversation:
+    """Drives a dissector by the contract, without the product's driver: an exception is not caught by anybody."""
+
+    def __init__(self, name: str) -> None:
+        self.talk = Talk(name)
+        self.udp = dissectors()[name].transport == "udp"
+        self.dissection = dissectors()[name].open(self.talk)
+        self.unread = [b"", b""]
+        self.at = [0, 0]
+        self.lost = [False, False]
+        self.messages = 0
+
+    def say(self, sender: int, data: bytes) -> None:
+        talk = self.talk
+        if self.udp:
+            self._shown(sender, data)
+            return
+        skipped = min(talk.skipping[sender], len(data))
+        talk.skipping[sender] -= skipped
+        self.at[sender] += skipped
+        data = data[skipped:]
+        if self.lost[sender]:
+            found = self.dissection.resync(sender, data[:4096])
+            assert -1 <= found <= len(data)
+            self.lost[sender] = found < 0
+            used = len(data) if found < 0 else found
+            self.at[sender] += used
+            data = data[used:]
+        self.unread[sender] += data
+        for side in (sender, 1 - sender):
+            self.read(side)
+
+    def read(self, sender: int) -> None:
+        talk = self.talk
+        while self.unread[sender] and len(self.unread[sender]) >= min(talk.need[sender], UNREAD_BYTES):
+            data = self.unread[sender]
+            used = self._shown(sender, data)
+            skipped = min(talk.skipping[sender], len(data) - used)
+            talk.skipping[sender] -= skipped
+            self.at[sender] += used + skipped
+            self.unread[sender] = data[used + skipped :]
+            if talk.next is not None:
+                following = dissectors().get(talk.next)
+                talk.next, talk.need = None, [0, 0]
+                if following is None:
+                    return
+                self.dissection = following.open(talk)
+            elif not skipped:
+                break
+        if len(self.unread[sender]) > UNREAD_BYTES:
+            self.gap(sender, 0)
+
+    def gap(self, sender: int, missing: int) -> None:
+        talk = self.talk
+        skipped = min(talk.skipping[sender], missing)
+        talk.skipping[sender] -= skipped
+        if missing and skipped == missing:
+            self.at[sender] += missing
+            return
+        self.at[sender] += len(self.unread[sender]) + missing
+        self.unread[sender] = b""
+        self.lost[sender] = True
+        talk.need[sender] = talk.skipping[sender] = 0
+        self.dissection.gap(sender, missing)
+        talk.doubt()
+
+    def settle(self) -> None:
+        """As the driver does after each window."""
+        talk = self.talk
+        for row in talk.found:
+            assert 0 <= row.start <= row.end < LARGEST
+            assert row.kind or row.protocol == "redis"
+            assert 0 <= row.payload_bytes < LARGEST
+            assert len(row.kind) <= 256
+            assert len(row.name) <= 65536 + 1024
+        self.messages += len(talk.found)
+        talk.taken += len(talk.found)
+        talk.found = []
+        talk.answered = []
+
+    def end(self) -> None:
+        self.talk.ended = True
+        self.talk.need = [0, 0]
+        for sender in (0, 1):
+            self.read(sender)
+        self.settle()
+        self.talk.end()
+
+    def _shown(self, sender: int, data: bytes) -> int:
+        used = self.dissection.feed(sender, data, self.at[sender])
+        assert 0 <= used <= len(data)
+        return used
+
+
+def mutated(words: bytes, chance: random.Random) -> bytes:
+    data = bytearray(words)
+    for _ in range(chance.choice((0, 0, 1, 2, 8))):
+        if not data:
+            break
+        place = chance.randrange(len(data))
+        what = chance.randrange(5)
+        if what == 0:
+            data[place] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        elif what == 1:
+            del data[place : place + chance.randrange(1, 9)]
+        elif what == 2:
+            data[place:place] = chance.randbytes(chance.randrange(1, 9))
+        elif what == 3:
+            data[place : place + 4] = chance.choice(
+                (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"9999", b"\x00\x00\x00\x00")
+            )
+        else:
+            data += data[place : place + 200]
+    return bytes(data)
+
+
+def said(name: str, chance: random.Random) -> list[tuple[int, bytes | int]]:
+    """Pieces of a conversation that may be anything, and gaps."""
+    sides = UTTERANCES.get(name, ([], []))
+    pieces: list[tuple[int, bytes | int]] = []
+    for _ in range(chance.randrange(1, 12)):
+        sender = chance.randrange(2)
+        words = chance.choice(sides[sender] or [b""])
+        if not words or chance.random() < 0.1:
+            words = chance.randbytes(chance.randrange(60))
+        if chance.random() < 0.05:
+            words = chance.choice(sides[1 - sender] or [words])
+        data = mutated(words, chance)
+        if chance.random() < 0.08:
+            pieces.append((sender, chance.choice((1, 7, 1000))))
+        while data:
+            size = chance.choice((len(data), len(data), 1, 3, 20))
+            pieces.append((sender, data[:size]))
+            data = data[size:]
+    return pieces
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mutated_conversations_are_survived(name):
+    for round_ in range(ROUNDS):
+        chance = random.Random(f"{name} {round_}")
+        conversation = Conversation(name)
+        try:
+            for sender, piece in said(name, chance):
+                if isinstance(piece, int):
+                    conversation.gap(sender, piece)
+                else:
+                    conversation.say(sender, piece)
+            conversation.end()
+        except BaseException as error:
+            error.add_note(f"{name}, round {round_}")
+            raise
+
+
+HOSTILE = {
+    "zeros": b"\x00", "ones": b"\xff", "open brackets": b"[", "asterisks": b"*1\r\n", "line breaks": b"\r\n",
+    "empty frames": b"\x01\x00", "digits": b"9", "spaces": b" ", "letters": b"A", "words": b"GET ",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [20_000, pytest.param(600_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", NAMES)
+def test_long_streams_of_anything_cost_neither_memory_nor_much_time(name, size):
+    chance = random.Random(name)
+    streams = [pattern * (size // len(pattern)) for pattern in HOSTILE.values()]
+    streams.append(chance.randbytes(size))
+    for words in UTTERANCES.get(name, ()):
+        whole = b"".join(words)
+        streams += [(whole * (size // len(whole) + 1))[:size], whole + b"\x00" * size]
+    tracemalloc.start()
+    begin = time.process_time()
+    try:
+        for stream in streams:
+            conversation = Conversation(name)
+            for sender in (0, 1):
+                for number, start in enumerate(range(0, len(stream), 1400)):
+                    conversation.say(sender, stream[start : start + 1400])
+                    if number % 64 == 63:
+                        conversation.settle()
+            conversation.end()
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    # Linear work takes seconds even on a slow machine; anything quadratic takes many minutes.
+    assert time.process_time() - begin < 200
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recognising_anything_is_safe_and_says_how_sure_it_is(name):
+    chance = random.Random(name)
+    known = [words for sides in UTTERANCES.values() for side in sides for words in side]
+    for _ in range(ROUNDS):
+        client, server = (
+            chance.choice((b"", chance.randbytes(chance.randrange(80)), mutated(chance.choice(known), chance)))[:512]
+            for _ in range(2)
+        )
+        assert 0.0 <= dissectors()[name].recognise(client, server) <= 1.0
+
+
+def test_true_words_are_understood():
+    for name, sides in UTTERANCES.items():
+        conversation = Conversation(name)
+        for sender in (0, 1):
+            for words in sides[sender][:1]:
+                conversation.say(sender, words)
+        conversation.end()
+        assert conversation.messages >= 2, name
+        assert conversation.talk.malformed == 0, name
