@@ -25,3 +25,14 @@ def test_the_scenario_of_the_tutorial_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "greenhouse.yaml"
     path.write_text(example, encoding="utf-8")
     assert load_scenario(str(path), [], 1.0).scenario.name == "greenhouse"
+
+
+def test_the_services_in_the_how_to_of_captures_are_valid() -> None:
+    from battlebrokers.contenders.reader import SPECS, parse_contender
+
+    examples = EXAMPLE.findall((ROOT / "docs" / "how-to" / "captures.md").read_text(encoding="utf-8"))
+    assert len(examples) == 2
+    spec = (SPECS / "mosquitto.yaml").read_text(encoding="utf-8")
+    for example in examples:
+        contender = parse_contender(spec.replace('services: {mosquitto: ["*"]}', example), "captures.md")
+        assert "broker" in contender.services
