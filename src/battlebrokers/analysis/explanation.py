@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from battlebrokers.analysis.traces import OUTSIDE, Trace, Traces
+from battlebrokers.units import format_duration
 
 WIRE = "the wire"
 _MOST = 2000
@@ -56,13 +57,13 @@ class Explanation:
         if self.traces < _LEAST_TRACES:
             return [f"Only {self.traces} messages could be followed: too few to explain anything."]
         slower = self.slow_ns / self.ordinary_ns if self.ordinary_ns else 0.0
-        first = f"The slowest hundredth took {_ms(self.slow_ns)}, {slower:.1f} times as long as the faster half."
+        first = f"The slowest hundredth took {format_duration(self.slow_ns)}, {slower:.1f} times as long as the faster half."
         culprit = self.culprit
         if culprit is None:
             return [first, "No single service explains the difference."]
         blame = (
-            f"{culprit.service} holds them back: {_ms(culprit.slow_mean_ns)} inside it instead of "
-            f"{_ms(culprit.ordinary_mean_ns)}, {culprit.slow:.0%} of the slow messages' time and "
+            f"{culprit.service} holds them back: {format_duration(culprit.slow_mean_ns)} inside it instead of "
+            f"{format_duration(culprit.ordinary_mean_ns)}, {culprit.slow:.0%} of the slow messages' time and "
             f"{culprit.ordinary:.0%} of the others'."
         )
         return [first, blame]
@@ -102,6 +103,3 @@ def _time_by_service(traces: Sequence[Trace]) -> tuple[dict[str, float], float]:
     count = max(1, len(traces))
     return {service: spent / count for service, spent in inside.items()}, whole / count
 
-
-def _ms(value_ns: float) -> str:
-    return f"{value_ns / 1e6:.3g} ms"
