@@ -65,7 +65,7 @@ class ServiceMap:
     """Arrows beyond the busiest few."""
 
 
-def draw_map(flows: Sequence[Flow], asked: Sequence[Asked], seconds: int) -> ServiceMap:
+def draw_map(flows: Sequence[Flow], asked: Sequence[Asked], seconds: float) -> ServiceMap:
     """The map of the busiest services."""
     kept, folded = _kept(flows)
     name = {peer: peer if peer in kept else OTHERS for flow in flows for peer in (flow.sender, flow.receiver)}
@@ -81,7 +81,7 @@ def draw_map(flows: Sequence[Flow], asked: Sequence[Asked], seconds: int) -> Ser
         both[0] += flow.requests + flow.others
         both[1] += flow.bytes
     arrows = [
-        Arrow(*key, messages, messages / max(1, seconds), size, None if OTHERS in key[:2] else delays.get(key))
+        Arrow(*key, messages, messages / seconds, size, None if OTHERS in key[:2] else delays.get(key))
         for key, (messages, size) in sums.items()
         if messages and key[0] != key[1]
     ]

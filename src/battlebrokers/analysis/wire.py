@@ -17,6 +17,7 @@ from battlebrokers.analysis.service_map import ServiceMap, draw_map
 from battlebrokers.analysis.stored import is_stored, pieces
 from battlebrokers.analysis.traces import OUTSIDE, Trace, Traces
 from battlebrokers.analysis.traffic import Traffic, read_traffic
+from battlebrokers.clock import SECOND_NS
 from battlebrokers.tables import HOPS, STREAMS
 from battlebrokers.tables.run_folder import RunFolder
 
@@ -32,6 +33,8 @@ class Wire:
     asked: tuple[Asked, ...]
     map: ServiceMap
     conversations: Conversations
+    span_s: float
+    """From the first packet to the last, but at least a second: what rates are counted over."""
     services: tuple[str, ...]
     """Whoever has a name or serves, the busiest first."""
     followed: int
@@ -48,12 +51,15 @@ def read_wire(folder: RunFolder) -> Wire | None:
     traffic = read_traffic(folder)
     asked = read_asked(folder)
     services = _services(folder, traffic)
+    conversations = read_conversations(folder, services)
+    span_s = _span_s(conversations, traffic)
     traces = Traces(folder) if is_stored(folder, HOPS) else None
     return Wire(
         traffic,
         tuple(asked),
-        draw_map(traffic.flows, asked, traffic.seconds),
-        read_conversations(folder, services),
+        draw_map(traffic.flows, asked, span_s),
+        conversations,
+        span_s,
         services,
         len(traces) if traces else 0,
         tuple(traces.slowest(_SLOWEST)) if traces else (),
@@ -61,6 +67,13 @@ def read_wire(folder: RunFolder) -> Wire | None:
         tuple(read_passages(folder)) if traces else (),
         tuple(read_last_seen(folder)) if traces else (),
     )
+
+
+def _span_s(conversations: Conversations, traffic: Traffic) -> float:
+    if conversations.captured_ns is None:
+        return float(max(1, traffic.seconds))
+    first_ns, last_ns = conversations.captured_ns
+    return max(1.0, (last_ns - first_ns) / SECOND_NS)
 
 
 def _services(folder: RunFolder, traffic: Traffic) -> tuple[str, ...]:

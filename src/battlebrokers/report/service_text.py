@@ -110,13 +110,12 @@ def _outcome(one: Asked) -> str:
 
 
 def _flows(wire: Wire, service: str) -> Iterator[str]:
-    seconds = max(1, wire.traffic.seconds)
     found = [flow for flow in wire.traffic.flows if service in (flow.sender, flow.receiver)]
     yield f"  {'':<46}{'bytes':>12}{'per second':>14}{'requests':>11}{'responses':>11}{'neither':>11}"
     for flow in found:
         name = _plain(f"{flow.sender} -> {flow.receiver}, {flow.protocol}")
         yield (
-            f"  {name[:45]:<46}{format_size(flow.bytes):>12}{format_size(flow.bytes / seconds) + '/s':>14}"
+            f"  {name[:45]:<46}{format_size(flow.bytes):>12}{format_size(flow.bytes / wire.span_s) + '/s':>14}"
             f"{format_count(flow.requests):>11}{format_count(flow.responses):>11}{format_count(flow.others):>11}"
         )
     if not found:

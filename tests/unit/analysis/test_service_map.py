@@ -9,7 +9,7 @@ from support.wires import Wires, small_system
 def of(wires, path):
     folder = wires.write(path)
     traffic = read_traffic(folder)
-    return draw_map(traffic.flows, read_asked(folder), traffic.seconds)
+    return draw_map(traffic.flows, read_asked(folder), max(1, traffic.seconds))
 
 
 def flow(sender, receiver, protocol="http", requests=1, responses=0, others=0, size=100):

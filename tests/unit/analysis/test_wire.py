@@ -6,7 +6,7 @@ from battlebrokers.analysis.wire import read_wire
 from battlebrokers.errors import RunFolderError
 from battlebrokers.tables import STREAMS
 from battlebrokers.tables.run_folder import RunFolder
-from support.wires import US, Wires, small_system
+from support.wires import MS, START_NS, US, Wires, small_system
 
 
 def test_a_folder_without_captures_has_nothing_to_tell(tmp_path):
@@ -54,3 +54,14 @@ def test_a_damaged_table_is_a_clear_error(tmp_path):
 def test_an_empty_capture_is_told_too(tmp_path):
     wire = read_wire(Wires().write(tmp_path))
     assert (wire.services, wire.followed, wire.slowest, wire.explanation) == ((), 0, (), None)
+
+
+def test_rates_are_counted_from_the_first_packet_to_the_last_but_over_a_second_at_least(tmp_path):
+    assert read_wire(small_system().write(tmp_path / "a")).span_s == 10.0
+    wires = Wires()
+    wires.stream(1, None, "a", "http", last_ns=START_NS + 2_500 * MS)
+    wires.talk(0, "outside", "a", "http", "request", 10, 100)
+    assert read_wire(wires.write(tmp_path / "b")).map.arrows[0].per_s == 4.0
+    wires = Wires()
+    wires.stream(1, None, "a", "http", last_ns=START_NS)
+    assert read_wire(wires.write(tmp_path / "c")).span_s == 1.0
