@@ -1,28 +1,32 @@
 """One conversation from its packets to messages and exchanges: assembles, recognises, feeds, resolves times.
 
-Driven by the pipeline, a window of packets at a time; memory is bounded by the window and what a message may hold back.
+Driven by the pipeline, a window of packets at a time; how the packets are cut into windows changes nothing. Memory is
+bounded by the window and by what a message may hold back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from battlebrokers.dissect.assembly import Assembly, Pieces
 from battlebrokers.dissect.registry import Dissector, Transport, dissectors, recognised
-from battlebrokers.dissect.segments import ACK, SYN, Segments
+from battlebrokers.dissect.runs import Reader, Run, runs
+from battlebrokers.dissect.segments import Segments
+from battlebrokers.dissect.side import Side
 from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Answered, Dissection, Found, Talk
 
-Reader = Callable[[int, int], bytes]
-"""Reads (place, size) from the capture."""
+__all__ = ["Exchange", "Reader", "Stream", "Told"]
 
 _UNREAD_BYTES = 2 * WHOLE_MESSAGE_BYTES
 """What a dissector leaves unread beyond this it does not understand."""
-_REST_NS = 200_000_000
-"""After so long a silence whoever asks is answered next."""
+_FRONT_BYTES = 512
+_ENOUGH_BYTES = 16 * 1024
+_ENOUGH_DATAGRAMS = 16
+"""When one side has said so much, its protocol must be told from it, whatever the other one said."""
+_RESYNC_BYTES = 4096
+_VAIN_SWITCHES = 8
+_UNFINISHED = 4096
 
 
 @dataclass(slots=True)
@@ -65,9 +69,22 @@ class Stream:
         self._hints = hints
         self._talk: Talk | None = None
         self._dissection: Dissection | None = None
-        self._sides = (_Side(), _Side())
-        self._told: dict[int, Told] = {}
+        self._sides = (Side(), Side())
+        self._packets = 0
         self._last_ns = 0
+        self._decided = False
+        """Whether it is settled which protocol is spoken, or that nobody knows."""
+        self._held: list[tuple[int, bytes]] = []
+        """Who said what until then."""
+        self._vain_switches = 0
+        self._told: dict[int, Told] = {}
+        """Messages by number that somebody may still ask for."""
+        self._unfinished: dict[int, Told] = {}
+        """Those of which the end may still be to come."""
+        self._timed_to: dict[int, int] = {}
+        """Up to which offset their time is known; -1: not yet."""
+        self._waiting: list[Answered] = []
+        """Answers of which a part is still to come."""
 
     @property
     def malformed(self) -> int:
@@ -87,74 +104,131 @@ class Stream:
 
     def push(self, window: Segments, *, last: bool) -> None:
         """The next packets; with `last` there are no more."""
-        if len(window):
-            if self._talk is not None and int(window.time_ns[0]) - self._last_ns >= _REST_NS:
-                self._rest()
-            self._last_ns = int(window.time_ns[-1])
         if self._transport == "udp":
-            self._datagrams(window)
+            self._hear_datagrams(window)
         else:
-            self._segments(window, last=last)
-        if last and self._talk is not None:
-            self._finish(self._talk)
+            self._hear_segments(window, last=last)
+        if last:
+            while not self._decided:  # an upgrade may leave it open again
+                self._decide()
+            if self._talk is not None:
+                self._finish(self._talk)
         self._settle(last=last)
 
-    def _finish(self, talk: Talk) -> None:
-        """Show what is left once more: what lasts until the end is whole now."""
-        talk.ended = True
-        talk.need = [0, 0]
-        if self._transport == "tcp":
-            for sender in (CLIENT, SERVER):
-                self._advance(sender)
-        for side in self._sides:
-            self.undecoded_bytes += len(side.unread)
+    def _hear_segments(self, window: Segments, *, last: bool) -> None:
+        client, server = (
+            side.assemble(window, sender, self._packets, last=last) for sender, side in enumerate(self._sides)
+        )
+        self._packets += len(window)
+        for run in runs(client, server, self._last_ns):
+            if self._decided and self._dissection is None:
+                if run.places:
+                    self.undecoded_bytes += run.size
+                continue
+            if run.rested:
+                self._rest()
+            if run.places:
+                self._hear(run)
+            else:
+                self._miss(run.sender, run.size)
+        self._last_ns = max(client.time_ns[-1:].tolist() + server.time_ns[-1:].tolist(), default=self._last_ns)
 
-    def _rest(self) -> None:
-        if self._talk is not None and not any(side.unread for side in self._sides):
-            self._talk.rested()
+    def _hear(self, run: Run) -> None:
+        sender, data = run.sender, run.bytes(self._read)
+        if self._decided:
+            self._append(sender, data, run.sizes)
+            self._converse(sender)
+        else:
+            self._held.append((sender, data))
+            heard = [sum(len(part) for who, part in self._held if who == side) for side in (CLIENT, SERVER)]
+            if min(heard) >= _FRONT_BYTES or max(heard) >= _ENOUGH_BYTES:
+                self._decide()
 
-    def _segments(self, window: Segments, *, last: bool) -> None:
-        for sender in (CLIENT, SERVER):
-            self._sides[sender].assemble(window, sender, last=last)
-        if self._dissection is None:
-            self._recognise()
-        # The client first: a request must be known before its answer is.
-        for sender in (CLIENT, SERVER, CLIENT):
-            self._advance(sender)
+    def _hear_datagrams(self, window: Segments) -> None:
+        rows = zip(
+            window.place.tolist(), window.captured.tolist(), window.sender.tolist(), window.time_ns.tolist(),
+            window.size.tolist(), strict=True,
+        )  # fmt: skip
+        for place, captured, sender, time_ns, whole in rows:
+            side = self._sides[sender]
+            at = side.assembly.next
+            side.note(at + whole, time_ns)
+            side.assembly.next = at + whole
+            content = self._read(place, captured) if captured else b""
+            if self._decided:
+                self._read_datagram(sender, content, at)
+                continue
+            self._held.append((sender, content))
+            if len({who for who, _ in self._held}) == 2 or len(self._held) >= _ENOUGH_DATAGRAMS:
+                self._decide()
 
-    def _recognise(self) -> None:
-        fronts = [side.front(self._read) for side in self._sides]
-        if not any(fronts):
+    def _read_datagram(self, sender: int, content: bytes, at: int) -> None:
+        self._sides[sender].at = at
+        if self._dissection is None or self._talk is None:
+            self.undecoded_bytes += len(content)
             return
-        found = recognised(self._transport, *self._ports, *fronts)
-        if found is not None:
-            dissector, self.recognised_by = found
-            self._open(dissector)
+        used = self._shown(self._dissection, self._talk, sender, content, at)
+        if used < len(content):
+            self._talk.broken(len(content) - used)
 
-    def _open(self, dissector: Dissector) -> None:
+    def _decide(self) -> None:
+        """Which protocol it is, and read what was held until now."""
+        held, self._held, self._decided = self._held, [], True
+        udp = self._transport == "udp"
+        fronts = [
+            b"".join([part for who, part in held if who == side][: 1 if udp else None])[:_FRONT_BYTES]
+            for side in (CLIENT, SERVER)
+        ]
+        found = recognised(self._transport, *self._ports, *fronts) if any(fronts) else None
+        if self.recognised_by is not None and found is not None and found[1] == "port":
+            found = None  # after an upgrade the port says nothing
+        if found is None:
+            self.undecoded_bytes += sum(len(part) for _, part in held)
+            return
+        dissector, how = found
+        self._open(dissector, "upgrade" if self.recognised_by is not None else how)
+        self._replay(held, lost=how == "port" and not udp)
+
+    def _replay(self, held: list[tuple[int, bytes]], *, lost: bool) -> None:
+        """Read what was held; with `lost` it began in the middle unless a SYN was seen."""
+        if self._transport == "udp":
+            at = [side.assembly.next - sum(len(c) for who, c in held if who == n) for n, side in enumerate(self._sides)]
+            for sender, content in held:
+                self._read_datagram(sender, content, at[sender])
+                at[sender] += len(content)
+            return
+        for side in self._sides:
+            if lost and not side.opened and self._talk is not None:
+                side.lost = True
+                self._talk.doubt()
+        for number, (sender, data) in enumerate(held):
+            if not self._decided:
+                self._held += held[number:]
+                return
+            if self._dissection is None:
+                self.undecoded_bytes += len(data)
+                continue
+            self._append(sender, data, [len(data)])
+            self._converse(sender)
+
+    def _open(self, dissector: Dissector, how: str) -> None:
         if self._talk is None:
             self._talk = Talk(dissector.name, hints=self._hints)
+            self._talk.before = self._had_begun
         self._talk.protocol = self.protocol = dissector.name
-        self._talk.next = None
+        self.recognised_by = how
         self._talk.need = [0, 0]
         self._dissection = dissector.open(self._talk)
 
-    def _advance(self, sender: int) -> None:
-        """Feed a side everything that is there, run by run between gaps."""
-        side = self._sides[sender]
-        if self._dissection is None or self._talk is None:
-            self.undecoded_bytes += side.drop()
-            return
-        if side.unread and not side.pending:
-            self._feed(sender)
-        for run in side.runs(self._read):
-            if isinstance(run, int):
-                self._gap(sender, run)
-            else:
-                self._append(sender, *run)
-                self._feed(sender)
+    def _rest(self) -> None:
+        talk = self._talk
+        if talk is not None and talk.doubting and not any(side.unread.size for side in self._sides):
+            talk.rested()
 
-    def _gap(self, sender: int, missing: int) -> None:
+    def _miss(self, sender: int, missing: int) -> None:
+        """Bytes are not in the capture."""
+        if not self._decided:
+            self._decide()
         talk, dissection, side = self._talk, self._dissection, self._sides[sender]
         if talk is None or dissection is None:
             return
@@ -162,103 +236,116 @@ class Stream:
         talk.skipping[sender] -= skipped
         if skipped == missing:
             side.at += missing
-            return
-        self.undecoded_bytes += len(side.unread)
-        side.at += len(side.unread) + missing
-        side.unread = b""
+        else:
+            self._lose(talk, dissection, sender, missing)
+
+    def _lose(self, talk: Talk, dissection: Dissection, sender: int, missing: int) -> None:
+        """From here on nobody knows where a message of that side begins."""
+        side = self._sides[sender]
+        unread = side.unread.clear()
+        self.undecoded_bytes += unread
+        side.at += unread + missing
         side.lost = True
         talk.need[sender] = talk.skipping[sender] = 0
         dissection.gap(sender, missing)
         talk.doubt()
 
-    def _append(self, sender: int, data: bytes, starts: npt.NDArray[np.int64]) -> None:
-        """More bytes of a side; `starts` are the places in it where packets begin."""
+    def _append(self, sender: int, data: bytes, sizes: list[int]) -> None:
+        """More bytes of a side; `sizes` are those of the packets in it."""
         talk, side = self._talk, self._sides[sender]
         assert talk is not None
         skipped = min(talk.skipping[sender], len(data))
         if skipped:
             talk.skipping[sender] -= skipped
             side.at += skipped
-            data = data[skipped:]
-        if side.lost and data:
-            used = self._resync(sender, data, starts - skipped)
-            self.undecoded_bytes += used
-            side.at += used
-            data = data[used:]
-        side.unread = side.unread + data if side.unread else data
+        used = skipped
+        if side.lost:
+            used = self._resync(sender, data, sizes, skipped)
+            self.undecoded_bytes += used - skipped
+            side.at += used - skipped
+        side.unread.append(data[used:] if used else data)
 
-    def _resync(self, sender: int, data: bytes, starts: npt.NDArray[np.int64]) -> int:
+    def _resync(self, sender: int, data: bytes, sizes: list[int], at_least: int) -> int:
         assert self._dissection is not None
-        for start in starts[starts >= 0].tolist():
-            found = self._dissection.resync(sender, data[start : start + 4096])
-            if found >= 0:
-                self._sides[sender].lost = False
-                return int(start + found)
+        start = 0
+        for size in sizes:
+            if start >= at_least:
+                found = self._dissection.resync(sender, data[start : start + _RESYNC_BYTES])
+                if 0 <= found <= len(data) - start:
+                    self._sides[sender].lost = False
+                    return start + found
+            start += size
         return len(data)
 
-    def _feed(self, sender: int) -> None:
+    def _converse(self, sender: int) -> None:
+        """Let a side be read; what the other one had to wait for may have been said now, and so on."""
+        while self._feed(sender):
+            sender = 1 - sender
+
+    def _feed(self, sender: int) -> bool:
+        """Show a side's bytes; whether any of them were read."""
         talk, side = self._talk, self._sides[sender]
         assert talk is not None
-        while self._dissection is not None and side.unread and len(side.unread) >= talk.need[sender]:
-            size = len(side.unread)
-            used = max(0, min(self._dissection.feed(sender, side.unread, side.at), size))
-            skipped = min(talk.skipping[sender], size - used)
+        progress = False
+        while self._dissection is not None and side.unread.worth_showing(min(talk.need[sender], _UNREAD_BYTES)):
+            dissection = self._dissection
+            data = side.unread.all()
+            used = self._shown(dissection, talk, sender, data, side.at)
+            skipped = max(0, min(talk.skipping[sender], len(data) - used))
             talk.skipping[sender] -= skipped
             side.at += used + skipped
-            side.unread = side.unread[used + skipped :]
+            side.unread.remove(used + skipped)
+            progress |= used + skipped > 0
             if talk.next is not None:
-                self._switch(talk.next)
+                protocol, talk.next = talk.next, None
+                self._vain_switches = 0 if used + skipped else self._vain_switches + 1
+                self._switch(protocol)
                 # What the client held back until the answer was there comes before what the server said after it.
-                if sender == SERVER and self._dissection is not None:
+                if sender == SERVER and self._decided and self._dissection is not None:
                     self._feed(CLIENT)
-                continue
-            if not used + skipped or not skipped:
+            elif not skipped:
                 break
-        if len(side.unread) > _UNREAD_BYTES and len(side.unread) >= talk.need[sender]:
-            talk.broken(len(side.unread))
-            side.at += len(side.unread)
-            side.unread = b""
-            side.lost = True
+        if side.unread.size > _UNREAD_BYTES and self._dissection is not None:
+            talk.malformed += 1
+            self._lose(talk, self._dissection, sender, 0)
+        return progress
+
+    @staticmethod
+    def _shown(dissection: Dissection, talk: Talk, sender: int, data: bytes, at: int) -> int:
+        """How many bytes a dissector used."""
+        try:
+            used = dissection.feed(sender, data, at)
+        except Exception:  # noqa: BLE001 - dissectors may be anybody's: one that fails costs its bytes, not the capture
+            talk.broken(len(data))
+            dissection.gap(sender, 0)
+            return len(data)
+        return max(0, min(used, len(data)))
 
     def _switch(self, protocol: str) -> None:
+        """Another protocol is spoken from here on."""
         following = dissectors().get(protocol)
-        if not protocol:
-            client, server = (side.unread[:512] for side in self._sides)
-            found = recognised(self._transport, *self._ports, client, server)
-            following = found[0] if found is not None and found[1] == "content" else None
-        if following is None:
-            self._dissection = None
-            self.protocol = protocol
+        if following is not None and self._vain_switches < _VAIN_SWITCHES:
+            self._open(following, "upgrade")
             return
-        self.recognised_by = "upgrade"
-        self._open(following)
+        self._dissection = None
+        unread = [(sender, side.unread.all()) for sender, side in enumerate(self._sides) if side.unread.size]
+        for side in self._sides:
+            side.unread.clear()
+        if protocol or self._vain_switches >= _VAIN_SWITCHES:
+            self.protocol = protocol or self.protocol
+            self.undecoded_bytes += sum(len(data) for _, data in unread)
+        else:
+            self.protocol = None
+            self._decided, self._held = False, unread
 
-    def _datagrams(self, window: Segments) -> None:
-        if not len(window):
-            return
-        contents = [
-            self._read(place, size) for place, size in zip(window.place.tolist(), window.captured.tolist(), strict=True)
-        ]
-        senders = window.sender.tolist()
-        if self._dissection is None:
-            fronts = [next((c for c, s in zip(contents, senders, strict=True) if s == side), b"") for side in (0, 1)]
-            found = recognised(self._transport, *self._ports, *fronts)
-            if found is not None:
-                dissector, self.recognised_by = found
-                self._open(dissector)
-        for content, sender, time_ns, whole in zip(
-            contents, senders, window.time_ns.tolist(), window.size.tolist(), strict=True
-        ):
-            side = self._sides[sender]
-            at = side.at
-            side.note(at + whole, time_ns)
-            side.at = side.assembly.next = at + whole
-            if self._dissection is None or self._talk is None:
-                self.undecoded_bytes += len(content)
-                continue
-            used = self._dissection.feed(sender, content, at)
-            if used < len(content):
-                self._talk.broken(len(content) - max(0, used))
+    def _finish(self, talk: Talk) -> None:
+        """Show what is left once more: what lasts until the end is whole now."""
+        talk.ended = True
+        talk.need = [0, 0]
+        for sender, side in enumerate(self._sides):
+            if self._transport == "tcp" and self._dissection is not None:
+                self._feed(sender)
+            self.undecoded_bytes += side.unread.clear()
 
     def _settle(self, *, last: bool) -> None:
         """Give the new messages their times, and make exchanges of what was answered."""
@@ -267,35 +354,73 @@ class Stream:
             return
         self.undecoded_bytes += talk.undecoded_bytes
         talk.undecoded_bytes = 0
-        number = talk.taken
-        for told in self._timed(talk.found):
-            self.messages.append((number, told))
-            self._told[number] = told
-            number += 1
-        talk.taken, talk.found = number, []
-        talk.reconcile(lambda request, response: self._told[request].first_ns <= self._told[response].last_ns)
+        self._time(talk, last=last)
         if last:
             talk.end()
-        for answered in talk.answered:
-            self._exchange(answered)
+        answers, self._waiting = self._waiting + talk.answered, []
         talk.answered = []
-        waiting = {number for ask in talk.open_asks() for number in (ask.number, ask.first)}
-        self._told = {number: self._told[number] for number in waiting if number in self._told}
+        for answered in answers:
+            if self._unfinished and (answered.ask.number in self._unfinished or answered.response in self._unfinished):
+                self._waiting.append(answered)
+            else:
+                self._exchange(answered)
+        told = self._told
+        self._told = {
+            number: told[number]
+            for ask in (*talk.open_asks(), *(answered.ask for answered in self._waiting))
+            for number in (ask.number, ask.first)
+            if number in told
+        }
+        for answered in self._waiting:
+            if answered.response in told:
+                self._told[answered.response] = told[answered.response]
         for side in self._sides:
             side.forget()
 
-    def _timed(self, found: list[Found]) -> list[Told]:
-        if not found:
-            return []
-        sender = np.array([row.sender for row in found])
+    def _time(self, talk: Talk, *, last: bool) -> None:
+        """New messages get their times; those that go on, or may be made longer, wait for their end."""
+        found, first = talk.found, talk.taken
+        talk.taken, talk.found = first + len(found), []
+        sender = np.array([row.sender for row in found], dtype=np.int64)
         start = np.array([row.start for row in found], dtype=np.int64)
         end = np.array([row.end for row in found], dtype=np.int64)
         first_ns, last_ns = np.zeros(len(found), dtype=np.int64), np.zeros(len(found), dtype=np.int64)
-        for side in (CLIENT, SERVER):
-            mine = sender == side
-            first_ns[mine] = self._sides[side].times(start[mine])
-            last_ns[mine] = self._sides[side].times(np.maximum(start[mine], end[mine] - 1))
-        return [Told(*row) for row in zip(found, first_ns.tolist(), last_ns.tolist(), strict=True)]
+        unfinished: dict[int, Told] = {}
+        for number, told in self._unfinished.items():
+            row = told.found
+            side = self._sides[row.sender]
+            if row.end != self._timed_to.pop(number):
+                told.last_ns = int(side.times(np.array([max(row.start, row.end - 1)]))[0])
+            unfinished[number] = told
+        open_: set[int] = set()
+        for who, side in enumerate(self._sides):
+            mine = np.flatnonzero(sender == who)
+            first_ns[mine] = side.times(start[mine])
+            last_ns[mine] = side.times(np.maximum(start[mine], end[mine] - 1))
+            open_.update((first + mine[end[mine] > side.assembly.next]).tolist())
+            open_.update((first + mine[-1:]).tolist())
+            older = [number for number, told in unfinished.items() if told.found.sender == who]
+            open_.update(number for number in older if unfinished[number].found.end > side.assembly.next)
+            if not len(mine):
+                open_.update(older[-1:])
+        rows = [Told(*row) for row in zip(found, first_ns.tolist(), last_ns.tolist(), strict=True)]
+        self._told.update(enumerate(rows, first))
+        messages = [*unfinished.items(), *enumerate(rows, first)]
+        if last or len(open_) > _UNFINISHED:
+            open_ = set()
+        self._unfinished = {number: told for number, told in messages if number in open_} if open_ else {}
+        self._timed_to = {
+            number: told.found.end if told.found.end <= self._sides[told.found.sender].assembly.next else -1
+            for number, told in self._unfinished.items()
+        }
+        talk.kept = {number: told.found for number, told in self._unfinished.items()}
+        self.messages.extend(row for row in messages if row[0] not in open_)
+
+    def _had_begun(self, request: Found, answer: Found) -> bool:
+        """Whether the first byte of a request was there when its answer was."""
+        began = self._sides[request.sender].times(np.array([request.start]))
+        came = self._sides[answer.sender].times(np.array([max(answer.start, answer.end - 1)]))
+        return bool(began[0] <= came[0])
 
     def _exchange(self, answered: Answered) -> None:
         ask = answered.ask
@@ -312,101 +437,3 @@ class Stream:
                 "hint" if ask.hinted else "order" if ask.ordered else "id", ask.certain,
             )
         )  # fmt: skip
-
-
-class _Side:
-    """What one side said: assembled, not yet read, and when each byte of it was there."""
-
-    def __init__(self) -> None:
-        self.assembly = Assembly()
-        self.unread = b""
-        self.at = 0
-        """Offset at which `unread` begins."""
-        self.lost = False
-        """After a gap: nobody knows yet where a message begins."""
-        self.pending: list[Pieces] = []
-        self._ends: list[npt.NDArray[np.int64]] = []
-        self._times: list[npt.NDArray[np.int64]] = []
-        self._acked: int | None = None
-
-    def assemble(self, window: Segments, sender: int, *, last: bool) -> None:
-        """Take this side's segments out of the window."""
-        mine = window.sender == sender
-        opening = np.flatnonzero(mine & ((window.flags & SYN) != 0))
-        if len(opening) and self.assembly.base is None:
-            self.assembly.begin(int(window.seq[opening[0]]) + 1)
-        theirs = np.flatnonzero(~mine & ((window.flags & ACK) != 0))
-        if len(theirs):
-            acks = window.ack[theirs]
-            # The latest is the highest unless the network reordered it, and then nothing is decided by it.
-            self._acked = int(acks[-1])
-        speaks = mine & (window.captured > 0) | mine & (window.size > 0)
-        seq = window.seq[speaks] + ((window.flags[speaks] & SYN) != 0)
-        pieces = self.assembly.push(
-            seq, window.captured[speaks], window.place[speaks], window.time_ns[speaks], self._acked, last=last
-        )
-        if len(pieces):
-            self.pending.append(pieces)
-            self._ends.append(pieces.offset + pieces.size)
-            self._times.append(pieces.time_ns)
-
-    def front(self, read: Reader) -> bytes:
-        """The first bytes there are, for recognising the protocol."""
-        parts: list[bytes] = []
-        size = 0
-        for pieces in self.pending:
-            for piece_size, place in zip(pieces.size.tolist(), pieces.place.tolist(), strict=True):
-                if place < 0 or size >= 512:
-                    return b"".join(parts)
-                parts.append(read(place, min(piece_size, 512)))
-                size += piece_size
-        return b"".join(parts)
-
-    def drop(self) -> int:
-        """Nobody will read it: forget it; returns how many bytes were there."""
-        dropped = len(self.unread)
-        for pieces in self.pending:
-            dropped += int(pieces.size[pieces.place >= 0].sum())
-            self.at = int(pieces.offset[-1] + pieces.size[-1])
-        self.pending, self.unread = [], b""
-        return dropped
-
-    def runs(self, read: Reader) -> list[int | tuple[bytes, npt.NDArray[np.int64]]]:
-        """What is pending as contiguous bytes (with the places where packets begin in them) and gaps between them."""
-        runs: list[int | tuple[bytes, npt.NDArray[np.int64]]] = []
-        for pieces in self.pending:
-            gaps = np.flatnonzero(pieces.place < 0).tolist()
-            start = 0
-            for gap in [*gaps, len(pieces)]:
-                if gap > start:
-                    places, sizes = pieces.place[start:gap].tolist(), pieces.size[start:gap].tolist()
-                    data = b"".join([read(place, size) for place, size in zip(places, sizes, strict=True)])
-                    runs.append((data, pieces.offset[start:gap] - pieces.offset[start]))
-                if gap < len(pieces):
-                    runs.append(int(pieces.size[gap]))
-                start = gap + 1
-        self.pending = []
-        return runs
-
-    def note(self, end: int, time_ns: int) -> None:
-        """Bytes up to `end` were there at that time."""
-        self._ends.append(np.array([end], dtype=np.int64))
-        self._times.append(np.array([time_ns], dtype=np.int64))
-
-    def times(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """When the bytes at these offsets were there."""
-        if not self._ends or not len(offsets):
-            return np.zeros(len(offsets), dtype=np.int64)
-        if len(self._ends) > 1:
-            self._ends, self._times = [np.concatenate(self._ends)], [np.concatenate(self._times)]
-        places = np.searchsorted(self._ends[0], offsets, side="right")
-        # The end of a message of which the rest is still to come is not known yet: the last byte there is stands in.
-        return self._times[0][np.minimum(places, len(self._times[0]) - 1)]
-
-    def forget(self) -> None:
-        """Times of bytes that have been read are not asked for any more."""
-        if not self._ends:
-            return
-        ends = np.concatenate(self._ends)
-        keep = int(np.searchsorted(ends, self.at, side="right"))
-        self._ends, self._times = [ends[keep:]], [np.concatenate(self._times)[keep:]]

@@ -20,6 +20,7 @@ CLIENT, SERVER = 0, 1
 WHOLE_MESSAGE_BYTES = 256 * 1024
 """Up to this size a dissector may wait for a whole message; of a larger one it takes the front and skips the rest."""
 _OPEN_ASKS = 65_536
+_EARLY_KEYS, _EARLY_ANSWERS = 256, 64
 _FINGERPRINT_BYTES = 64 * 1024
 
 
@@ -99,6 +100,8 @@ class Talk:
         self.answered: list[Answered] = []
         self.taken = 0
         """Messages the driver has taken already: the number of the first one in `found`."""
+        self.kept: dict[int, Found] = {}
+        """Messages that were taken but may still be made longer."""
         self.malformed = 0
         self.undecoded_bytes = 0
         self.need = [0, 0]
@@ -113,10 +116,11 @@ class Talk:
         """Nothing more will come: what is shown now is all there is."""
         self._open: dict[Hashable, deque[Ask]] = {}
         self._asks = 0
-        self._doubted: set[Hashable] = set()
         self._doubts = False
-        self._early: dict[Hashable, list[tuple[int, int]]] = {}
-        """Numbers of answers, with the size of those that are only a part; -1 for the last one."""
+        self._early: dict[Hashable, deque[tuple[int, Found, bool]]] = {}
+        """Answers nobody has asked for yet: number, message, whether it is the last one."""
+        self.before: Callable[[Found, Found], bool] = lambda _request, _answer: False
+        """Whether the first message had begun when the second one was there; the driver knows."""
 
     def add(
         self, sender: int, start: int, end: int, kind: str, name: str = "", correlation: str = "", *,
@@ -143,9 +147,9 @@ class Talk:
         return self.taken + len(self.found) - 1
 
     def extend(self, number: int, end: int, payload_bytes: int) -> None:
-        """A message of unknown length goes on; once the driver has taken it, nobody listens any more."""
-        if number >= self.taken:
-            found = self.found[number - self.taken]
+        """A message of unknown length goes on; when its side has told others since, nobody may listen any more."""
+        found = self._message(number)
+        if found is not None:
             found.end = end
             found.payload_bytes += payload_bytes
 
@@ -154,22 +158,25 @@ class Talk:
         queue = self._open.get(key)
         if queue is None:
             queue = self._open[key] = deque()
-        certain = not (ordered and (self._doubts or key in self._doubted))
+        certain = not (ordered and self._doubts)
         queue.append(Ask(number, ordered, certain, hinted=hinted))
         self._asks += 1
         if self._asks > _OPEN_ASKS:
             self._drop_oldest()
+        if self._early and key in self._early:
+            self._meet(key, queue)
 
     def answer(self, key: Hashable, number: int, *, final: bool = True, early: bool = False) -> bool:
         """Message `number` answers the oldest request under `key`; False if there is none.
 
-        With `final=False` more parts of the answer will follow. With `early` the answer is kept for a request of the
-        other side that is read later: within a window of packets all the client said is read before the server's words.
+        With `final=False` more parts of the answer will follow. With `early` the answer is kept for a request that had
+        begun when it came but was not whole yet, as when a server answers before it has heard everything.
         """
         queue = self._open.get(key)
         if not queue:
-            if early:
-                self._early.setdefault(key, []).append((number, -1 if final else self._size(number)))
+            message = self._message(number) if early else None
+            if message is not None:
+                self._keep_early(key, number, message, final=final)
             return False
         if not final:
             queue[0].add_part(number, self._size(number))
@@ -181,23 +188,20 @@ class Talk:
         self.answered.append(Answered(ask, number))
         return True
 
-    def reconcile(self, before: Callable[[int, int], bool]) -> None:
-        """Both sides have been read up to the same moment: early answers find their requests now, or never.
-
-        `before` says of two message numbers whether the first one was sent before the second.
-        """
-        for key, answers in self._early.items():
-            for number, part_bytes in answers:
-                queue = self._open.get(key)
-                if not queue:
-                    break
-                if not before(queue[0].number, number):
-                    continue
-                if part_bytes < 0:
-                    self.answer(key, number)
-                else:
-                    queue[0].add_part(number, part_bytes)
-        self._early.clear()
+    def _meet(self, key: Hashable, queue: deque[Ask]) -> None:
+        """Answers that were read before their request was whole find it now, or never."""
+        request = self._message(queue[-1].number)
+        early = self._early[key]
+        while early and queue:
+            number, answer, final = early.popleft()
+            if request is None or not self.before(request, answer):
+                continue  # it came before anybody asked
+            if final:
+                self.answer(key, number)
+            else:
+                queue[0].add_part(number, answer.end - answer.start)
+        if not early:
+            del self._early[key]
 
     def waiting(self, key: Hashable) -> int:
         """How many requests wait under `key`."""
@@ -227,6 +231,8 @@ class Talk:
 
     def doubt(self) -> None:
         """Bytes are missing: until the conversation has rested, order alone proves nothing."""
+        if self._doubts:
+            return
         self._doubts = True
         for queue in self._open.values():
             for ask in queue:
@@ -240,9 +246,14 @@ class Talk:
 
     def rested(self) -> None:
         """Nobody spoke for a while: whoever asks from now on is answered next."""
-        if self._doubts:
-            self._doubts = False
-            self._doubted = {key for key, queue in self._open.items() if queue and queue[0].ordered}
+        if not self._doubts:
+            return
+        self._doubts = False
+        # Whoever asked by order and waits still lost its answer with the missing bytes, or has lost its place.
+        for key in [key for key, queue in self._open.items() if queue[0].ordered]:
+            queue = self._open.pop(key)
+            self._asks -= len(queue)
+            self.answered.extend(Answered(ask, -1) for ask in queue)
 
     def end(self) -> None:
         """No more bytes: whoever waits still was not answered."""
@@ -251,10 +262,19 @@ class Talk:
         self._open.clear()
         self._asks = 0
 
-    def _size(self, number: int) -> int:
-        """Length of a message told since the driver last took some."""
+    def _message(self, number: int) -> Found | None:
+        """A message told since the driver last took some."""
         place = number - self.taken
-        return self.found[place].end - self.found[place].start if 0 <= place < len(self.found) else 0
+        return self.found[place] if 0 <= place < len(self.found) else self.kept.get(number)
+
+    def _size(self, number: int) -> int:
+        message = self._message(number)
+        return message.end - message.start if message is not None else 0
+
+    def _keep_early(self, key: Hashable, number: int, message: Found, *, final: bool) -> None:
+        if len(self._early) > _EARLY_KEYS:
+            del self._early[next(iter(self._early))]
+        self._early.setdefault(key, deque(maxlen=_EARLY_ANSWERS)).append((number, message, final))
 
     def _drop_oldest(self) -> None:
         key = next(iter(self._open))

@@ -20,7 +20,8 @@ def push(assembly: Assembly, segments: list[tuple[int, int]], content: bytes, *,
     size = np.array([segment[1] for segment in segments], dtype=np.int64)
     seq = (offset + START) & 0xFFFFFFFF
     times = np.arange(first_ns, first_ns + len(segments), dtype=np.int64)
-    return assembly.push(seq, size, offset, times, None if acked is None else (acked + START) & 0xFFFFFFFF, last=last)
+    acks = np.array([] if acked is None else [(acked + START) & 0xFFFFFFFF], dtype=np.int64)
+    return assembly.push(seq, size, offset, times, times, acks, acks * 0 + first_ns + len(segments), last=last)
 
 
 def begun() -> Assembly:
@@ -89,6 +90,36 @@ def test_what_waits_for_a_hole_is_bounded():
     assembly = begun()
     segments = [(10 + n, 1) for n in range(WAITING_SEGMENTS + 1)]
     assert text(push(assembly, segments, CONTENT * 3), CONTENT * 3)[:10] == b"?" * 10
+
+
+def test_what_waits_is_delivered_up_to_the_next_hole_when_it_is_too_much():
+    assembly = begun()
+    segments = [(10 + n, 1) for n in range(WAITING_SEGMENTS)] + [(2 * WAITING_SEGMENTS, 1)]
+    push(assembly, segments, CONTENT)
+    assert assembly.next == 10 + WAITING_SEGMENTS
+    assert assembly.gap_bytes == 10
+
+
+def test_what_lies_behind_a_gap_comes_when_the_gap_is_given_up():
+    assembly = begun()
+    assert len(push(assembly, [(10, 10)], CONTENT, first_ns=3)) == 0
+    pieces = push(assembly, [(20, 10)], CONTENT, acked=20, first_ns=8)
+    assert pieces.order.tolist() == [9, 9, 9]
+    assert pieces.time_ns.tolist() == [3, 3, 8]
+
+
+def test_a_damaged_sequence_number_does_not_swallow_the_rest():
+    assembly = begun()
+    push(assembly, [(0, 10), (1 << 30, 10)], CONTENT)
+    assert text(push(assembly, [(10, 10)], CONTENT, acked=20), CONTENT) == CONTENT[10:20]
+    assert len(push(assembly, [], CONTENT, last=True)) == 0
+    assert assembly.gap_bytes == 0
+
+
+def test_a_damaged_acknowledgement_gives_nothing_up():
+    assembly = begun()
+    push(assembly, [(0, 10), (20, 10)], CONTENT, acked=1 << 30)
+    assert assembly.next == 10
 
 
 @pytest.mark.parametrize("late", [0, 5])
