@@ -1,0 +1,132 @@
+"""OpenFlow 1.0 and 1.3 spoken by Open vSwitch, its test controller and ovs-ofctl: types and transactions are tshark's.
+
+Deviations, with their reasons:
+
+- tshark pairs nothing: transactions are checked by id against its list of messages, and a PACKET_IN's answer is
+  checked to be a message for the same buffer or with the same packet.
+- An ERROR carries the message it refuses, and tshark lists that one too, behind it and with the same id: left out.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from battlebrokers.dissect.protocols.openflow import _TYPES_10, _TYPES_11
+from support.wiretap import found, free_port, listens, needs, overheard, running, tshark, until, wiretap
+
+TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl", "ovs-testcontroller")
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.broker,
+    needs("tshark", "dumpcap", *TOOLS, why="(apt install tshark openvswitch-switch openvswitch-testcontroller)"),
+    pytest.mark.skipif(not SCHEMA.exists(), reason=f"{SCHEMA} is missing"),
+]
+
+
+class Switches:
+    """Open vSwitch in a folder of its own, with its made-up datapath: no rights needed, no interface touched."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.around = os.environ | {"OVS_RUNDIR": str(folder), "OVS_LOGDIR": str(folder), "OVS_DBDIR": str(folder)}
+
+    def run(self, tool: str, *words: str) -> None:
+        subprocess.run([found(tool) or tool, *words], env=self.around, capture_output=True, timeout=30, check=False)
+
+    def configure(self, *words: str) -> None:
+        self.run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "--timeout=10", *words)
+
+    def inject(self, port: str, number: int) -> None:
+        packet = (
+            f"in_port(1),eth(src=50:54:00:00:00:{number % 7:02x},dst=50:54:00:00:00:{(number + 1) % 7:02x}),"
+            "eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0,ttl=64,frag=no),"
+            f"udp(src={1000 + number},dst=9)"
+        )
+        self.run("ovs-appctl", "-t", f"{self.folder}/vswitchd.ctl", "netdev-dummy/receive", port, packet)
+
+
+@pytest.fixture
+def switches(tmp_path: Path) -> Iterator[Switches]:
+    folder = tmp_path / "ovs"
+    folder.mkdir()
+    ovs = Switches(folder)
+    ovs.run("ovsdb-tool", "create", f"{folder}/conf.db", str(SCHEMA))
+    database = [found("ovsdb-server") or "", f"{folder}/conf.db", f"--remote=punix:{folder}/db.sock"]
+    database.append(f"--unixctl={folder}/db.ctl")
+    switch = [
+        found("ovs-vswitchd") or "", f"unix:{folder}/db.sock", f"--unixctl={folder}/vswitchd.ctl",
+        "--enable-dummy=override", "--disable-system", "--disable-system-route",
+    ]  # fmt: skip
+    with running(database, env=ovs.around):
+        until((folder / "db.sock").exists, what="ovsdb-server")
+        ovs.configure("--no-wait", "init")
+        with running(switch, env=ovs.around):
+            until((folder / "vswitchd.ctl").exists, what="ovs-vswitchd")
+            yield ovs
+
+
+@pytest.mark.parametrize(("version", "name"), [(1, "OpenFlow10"), (4, "OpenFlow13")])
+def test_types_and_transactions_are_tsharks(switches: Switches, tmp_path: Path, version: int, name: str) -> None:
+    capture, controller, manager = tmp_path / "openflow.pcapng", free_port(), free_port()
+    with (
+        wiretap(capture, controller, manager),
+        running([found("ovs-testcontroller") or "", f"ptcp:{controller}", f"--unixctl={tmp_path}/c.ctl", "-O", name]),
+    ):
+        until(lambda: listens(controller), what="the controller")
+        switches.configure(
+            "add-br", "s1", "--", "set", "bridge", "s1", "datapath_type=dummy", f"protocols={name}", "fail_mode=secure",
+            "--", "set-controller", "s1", f"tcp:127.0.0.1:{controller}", f"ptcp:{manager}:127.0.0.1",
+            "--", "add-port", "s1", "p1", "--", "set", "interface", "p1", "type=dummy",
+            "--", "add-port", "s1", "p2", "--", "set", "interface", "p2", "type=dummy",
+        )  # fmt: skip
+        until(lambda: listens(manager), what="the switch")
+        time.sleep(1.5)
+        for number in range(12):
+            switches.inject("p1" if number % 2 else "p2", number)
+        remote = f"tcp:127.0.0.1:{manager}"
+        for question in ("show", "dump-flows", "dump-ports", "dump-desc", "get-frags", "ping"):
+            switches.run("ovs-ofctl", "-O", name, "--timeout=3", question, remote)
+        flows = tmp_path / "flows"
+        flows.write_text("\n".join(f"udp,tp_dst={port},actions=drop" for port in range(1, 400)))
+        switches.run("ovs-ofctl", "-O", name, "add-flows", remote, str(flows))
+        switches.run("ovs-ofctl", "-O", name, "dump-flows", remote)
+        switches.run("ovs-ofctl", "-O", name, "add-group", remote, "group_id=1,type=all,bucket=output:1")
+        switches.run("ovs-ofctl", "-O", name, "add-group", remote, "group_id=1,type=all,bucket=output:1")
+        switches.run("ovs-ofctl", "-O", name, "mod-port", remote, "77", "down")
+    types, shown = (_TYPES_10, "openflow_v1") if version == 1 else (_TYPES_11, "openflow_v4")
+    kinds, ids = ("openflow_1_0.type", "openflow.xid") if version == 1 else ("openflow_v4.type", "openflow_v4.xid")
+    theirs: Counter[tuple[str, int]] = Counter()
+    for port in (controller, manager):
+        only = f"{shown} && tcp.port=={port}"
+        for row in tshark(capture, [kinds, ids], decode_as=f"tcp.port=={port},openflow", only=only):
+            inside = None
+            for kind, xid in zip(row[kinds], row[ids], strict=True):
+                if xid != inside:
+                    theirs[types[int(kind)], int(xid, 0)] += 1
+                inside = xid if types[int(kind)] == "ERROR" else None
+    said = [*overheard(capture, controller), *overheard(capture, manager)]
+    said = [one for one in said if one.messages]
+    ours = Counter((told.found.kind, int(told.found.correlation, 16)) for one in said for told in one.messages)
+    assert {one.stream.protocol for one in said} == {"openflow"}
+    assert sum(one.stream.malformed + one.stream.undecoded_bytes for one in said) == 0
+    assert ours == theirs
+    exchanges = [row for one in said for row in one.exchanges]
+    answered = [row for row in exchanges if row.response is not None]
+    assert all(row.response.first_ns >= row.request.last_ns for row in answered)
+    by_id = [row for row in answered if row.request.found.kind != "PACKET_IN"]
+    assert all(row.request.found.correlation == row.response.found.correlation for row in by_id)
+    requests = sum(count for (kind, _), count in ours.items() if kind.endswith("_REQUEST"))
+    assert sum(row.request.found.kind.endswith("_REQUEST") for row in by_id) == requests
+    packets = [row for row in answered if row.request.found.kind == "PACKET_IN"]
+    # This switch keeps no packets: each PACKET_OUT of this controller gives one back.
+    assert len(packets) == sum(count for (kind, _), count in ours.items() if kind == "PACKET_OUT") >= 5
+    assert all(row.response.found.fingerprint == row.request.found.fingerprint for row in packets)
+    assert {"ECHO_REQUEST", "FEATURES_REPLY", "BARRIER_REPLY", "ERROR"} <= {kind for kind, _ in ours}
