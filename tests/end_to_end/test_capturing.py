@@ -66,6 +66,13 @@ def namespace() -> Iterator[tuple[str, str, str]]:
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
+def wait_for(condition, seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
 def files_of(folder: RunFolder, service: str) -> list[Path]:
     facts = next(each for each in folder.read_manifest().captures if each.service == service)
     return [folder.path / name for name in facts.files]
@@ -239,9 +246,7 @@ class TestBbCapture:
             "capture", "-s", "inside=7007", "-s", "outside=7007", "--namespace", f"inside={name}",
             "-i", f"outside={ours}", "-o", "out", cwd=tmp_path, log=tmp_path / "log",
         )  # fmt: skip
-        until = time.monotonic() + 30
-        while "capturing inside, outside" not in (tmp_path / "log").read_text() and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_for(lambda: "capturing inside, outside" in (tmp_path / "log").read_text())
         with socket.create_connection((address, 7007)) as client:
             for _ in range(50):
                 client.sendall(b"hello")
@@ -257,6 +262,23 @@ class TestBbCapture:
         }
         assert len(seen["inside"]) > 100
         assert sorted(seen["inside"]) == sorted(seen["outside"])
+
+    def test_killed_it_leaves_a_readable_file_and_no_program(self, tmp_path, talk):
+        name, _, address = talk
+        running = start_bb(
+            "capture", "-s", "inside=7007", "--namespace", name, "-o", "out", cwd=tmp_path, log=tmp_path / "log"
+        )
+        wait_for(lambda: "capturing inside" in (tmp_path / "log").read_text())
+        with socket.create_connection((address, 7007)) as client:
+            client.sendall(b"hello")
+            assert client.recv(100)
+        file = next((tmp_path / "out").glob("inside_00001_*.pcapng"))
+        empty = 500
+        wait_for(lambda: file.stat().st_size > empty)
+        running.kill()
+        running.wait(30)
+        wait_for(lambda: "Packets captured:" in (tmp_path / "out" / "capture-inside.log").read_text())
+        assert len(tshark([file], SYN_ALONE, "tcp.dstport")) == 1
 
     def test_it_ends_by_itself_and_tells_in_json(self, tmp_path):
         result = bb("capture", "-s", "a=1", "-i", "lo", "--seconds", "1", "--out", "out", "--json", cwd=tmp_path)

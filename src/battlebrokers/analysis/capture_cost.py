@@ -36,6 +36,8 @@ class CaptureCost:
     packets: int
     dropped: int
     costs: tuple[Cost, ...]
+    trusted: bool = True
+    """Whether neither run is VOID."""
 
     def to_dict(self) -> dict[str, Any]:
         """As part of what `bb compare --json` prints."""
@@ -43,6 +45,7 @@ class CaptureCost:
             "captured": self.captured,
             "packets": self.packets,
             "dropped": self.dropped,
+            "trusted": self.trusted,
             "metrics": [
                 {
                     "name": cost.metric.name,
@@ -57,7 +60,11 @@ class CaptureCost:
 
 
 def cost_of_capturing(
-    baseline: Manifest, contender: Manifest, figures: Sequence[tuple[Metric, float, float, bool]]
+    baseline: Manifest,
+    contender: Manifest,
+    figures: Sequence[tuple[Metric, float, float, bool]],
+    *,
+    trusted: bool = True,
 ) -> CaptureCost | None:
     """The cost, if one of two otherwise equal runs captured; figures: (metric, baseline, contender, noise)."""
     did = has_captured(baseline), has_captured(contender)
@@ -74,6 +81,7 @@ def cost_of_capturing(
         packets=sum(each.packets or 0 for each in captured.captures),
         dropped=sum(each.dropped or 0 for each in captured.captures),
         costs=tuple(costs),
+        trusted=trusted,
     )
 
 

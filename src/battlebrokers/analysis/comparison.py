@@ -96,7 +96,8 @@ def compare(baseline: tuple[Facts, Summary], contender: tuple[Facts, Summary], *
     cost = None
     if not differences:
         figures = [(row.metric, row.baseline, row.contender, row.answer in ("noise", "same")) for row in rows]
-        cost = cost_of_capturing(baseline[0].manifest, contender[0].manifest, figures)
+        trusted = "VOID" not in (baseline[1].verdict, contender[1].verdict)
+        cost = cost_of_capturing(baseline[0].manifest, contender[0].manifest, figures, trusted=trusted)
     return Comparison(baseline[1], contender[1], differences, tuple(rows), cost)
 
 

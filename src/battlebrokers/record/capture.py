@@ -42,18 +42,24 @@ def raw_file(tool: CaptureTool, folder: Path, wire: Wire) -> Path:
     return folder / f"{safe_file_name(wire.service)}.{'pcapng' if tool.name == 'dumpcap' else 'pcap'}"
 
 
+def raw_files(tool: CaptureTool, folder: Path, wire: Wire) -> list[Path]:
+    """What the program has written so far under names of its own, oldest first."""
+    asked = raw_file(tool, folder, wire)
+    if tool.name == "dumpcap":
+        return sorted(folder.glob(f"{asked.stem}_[0-9][0-9][0-9][0-9][0-9]_*{asked.suffix}"))
+    return sorted(folder.glob(f"{asked.name}[0-9]*"), key=lambda path: path.stat().st_mtime_ns)
+
+
 def tidied(tool: CaptureTool, folder: Path, wire: Wire, said: str) -> tuple[list[str], int]:
     """Rename what the program wrote to `<service>-00001.pcapng…`; returns the names and how many were replaced.
 
     The number is that of the file since the start, so that a ring that turned shows by the numbers that are missing.
     """
     asked = raw_file(tool, folder, wire)
+    written = raw_files(tool, folder, wire)
     if tool.name == "dumpcap":
-        pattern = f"{asked.stem}_[0-9][0-9][0-9][0-9][0-9]_*{asked.suffix}"
-        written = sorted(path for path in folder.glob(pattern))
         numbers = [int(path.name[len(asked.stem) + 1 :][:5]) for path in written]
     else:
-        written = sorted(folder.glob(f"{asked.name}[0-9]*"), key=lambda path: path.stat().st_mtime_ns)
         numbers = list(range(1, len(written) + 1))
     names = []
     for number, path in zip(numbers, written, strict=True):
@@ -65,9 +71,8 @@ def tidied(tool: CaptureTool, folder: Path, wire: Wire, said: str) -> tuple[list
 
 def written_bytes(tool: CaptureTool, folder: Path, wire: Wire) -> int:
     """How much of this wire lies on disk by now, replaced files not counted."""
-    asked = raw_file(tool, folder, wire)
     total = 0
-    for path in folder.glob(f"{asked.stem}[_.]*"):
+    for path in raw_files(tool, folder, wire):
         try:
             total += path.stat().st_size
         except OSError:

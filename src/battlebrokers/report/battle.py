@@ -103,7 +103,8 @@ def cost_words(cost: CaptureCost) -> str:
         change = "" if each.ratio is None else f", {100 * (each.ratio - 1):+.0f} %"
         parts.append(f"{each.metric.label} {ends}{change}{' (noise)' if each.noise else ''}")
     packets = f"{format_count(cost.packets)} packets captured, {format_count(cost.dropped)} lost"
-    return f"{'; '.join(parts)}; {packets} by {cost.captured}"
+    doubt = "" if cost.trusted else "; not to be trusted, because a run is VOID"
+    return f"{'; '.join(parts)}; {packets} by {cost.captured}{doubt}"
 
 
 def _change(row: Row) -> str:

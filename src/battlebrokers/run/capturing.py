@@ -17,7 +17,7 @@ import msgspec
 
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.errors import BattleError
-from battlebrokers.record.capture import located, raw_file, tidied, written_bytes
+from battlebrokers.record.capture import located, raw_file, raw_files, tidied, written_bytes
 from battlebrokers.record.capture_tool import (
     CaptureTool,
     Limits,
@@ -134,7 +134,7 @@ class Capturing:
             self._not_yet.clear()
             for tap in taps:
                 tap.process.stop()
-                for path in self._folder.glob(f"{raw_file(tap.tool, self._folder, tap.wire).stem}[_.]*"):
+                for path in raw_files(tap.tool, self._folder, tap.wire):
                     path.unlink(missing_ok=True)
 
     def _comes_later(self, wire: Wire) -> bool:
@@ -155,7 +155,11 @@ class Capturing:
             while not (up := is_up(tap.tool, tap.said())) and tap.process.poll() is None and time.monotonic() < until:
                 time.sleep(_POLL_S)
             if up:
-                self._facts[tap.wire.service] = msgspec.structs.replace(tap.facts, started_ns=self._now_ns())
+                # If we are killed, this is all that the manifest will ever know of the files.
+                begun_files = [self._files_under + path.name for path in raw_files(tap.tool, self._folder, tap.wire)]
+                self._facts[tap.wire.service] = msgspec.structs.replace(
+                    tap.facts, started_ns=self._now_ns(), files=begun_files
+                )
                 continue
             tap.process.kill()
             self._taps.remove(tap)

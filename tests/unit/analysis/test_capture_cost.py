@@ -46,6 +46,15 @@ def test_it_is_said_in_words(make_run):
     assert "1 200 packets captured, 3 lost by bbbbb" in out.getvalue()
 
 
+def test_a_void_run_casts_doubt_on_the_cost(make_run):
+    void = make_run(run="bbbbb", state="running").healthy(ms=3.0)
+    found = compare(ready(make_run().healthy(ms=2.0)), ready(void, CAPTURE))
+    out = io.StringIO()
+    print_comparison(Console(file=out), found)
+    assert not found.capture_cost.trusted
+    assert "not to be trusted, because a run is VOID" in out.getvalue()
+
+
 @pytest.mark.parametrize("captures", [((), ()), ((CAPTURE,), (CAPTURE,)), ((), (CaptureFacts("broker", missing="x"),))])
 def test_without_a_difference_in_capturing_there_is_no_cost(make_run, captures):
     first, second = captures
