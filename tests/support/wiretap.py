@@ -20,7 +20,8 @@ from battlebrokers.dissect.frames import packets
 from battlebrokers.dissect.parts import chunks, walker
 from battlebrokers.dissect.segments import ACK, SYN, Segments
 from battlebrokers.dissect.stream import Stream
-from support.conversation import Heard
+from support import capture_writer
+from support.conversation import Heard, Turn, segments
 
 TCP, UDP = 6, 17
 
@@ -124,13 +125,13 @@ def _heard(
 
     size = column("payload_bytes")
     sender = (column("source_port") == port).astype(np.int64)
-    segments = Segments(
+    columns = Segments(
         column("captured_ns"), sender, column("seq"), column("ack"), column("flags"), column("window"),
         column("window_shift", -1), column("mss"), size, size - column("missing_bytes"), column("payload_at"),
     )  # fmt: skip
     result = Heard(Stream("tcp" if protocol == TCP else "udp", client_port, port, read))
-    for start in range(0, len(segments), window):
-        result.stream.push(segments.part(start, start + window), last=start + window >= len(segments))
+    for start in range(0, len(columns), window):
+        result.stream.push(columns.part(start, start + window), last=start + window >= len(columns))
         result.messages += [told for _, told in result.stream.messages]
         result.exchanges += result.stream.exchanges
         result.stream.messages, result.stream.exchanges = [], []
@@ -151,3 +152,20 @@ def tshark(
         {field: value.split("|") if value else [] for field, value in zip(fields, line.split("\t"), strict=True)}
         for line in output.splitlines()
     ]
+
+
+def written(path: Path, turns: list[Turn], port: int, *, cut: int = 1400) -> None:
+    """A capture of a conversation made up by hand, over TCP from port 40000."""
+    packets, content = segments(turns, cut)
+    frames = []
+    for place in range(len(packets)):
+        start, size, sender = int(packets.place[place]), int(packets.size[place]), int(packets.sender[place])
+        ports, hosts = (40_000, port), ("10.0.0.1", "10.0.0.2")
+        ports, hosts = (ports[::-1], hosts[::-1]) if sender else (ports, hosts)
+        segment = capture_writer.tcp(
+            *ports, seq=int(packets.seq[place]), ack=int(packets.ack[place]), flags=ACK,
+            payload=content[start : start + size],
+        )  # fmt: skip
+        frame = capture_writer.ethernet(capture_writer.ipv4(segment, source=hosts[0], destination=hosts[1]))
+        frames.append(capture_writer.Frame(10**18 + int(packets.time_ns[place]), frame))
+    path.write_bytes(capture_writer.pcap(frames, nano=True))

@@ -1,0 +1,147 @@
+"""Kafka's protocol as kafka-python's generator writes it from Kafka's own schemas: names, ids and pairs are tshark's.
+
+No Kafka server is at hand where these tests run. Every API of the client in up to three versions, then Produce and
+Fetch with records in all versions. Deviations, with their reasons:
+
+- `Record`s are messages of ours inside Produce and Fetch; tshark has no count of them, they are checked against what
+  was written.
+- APIs and versions that tshark 4.0 does not know yet are malformed to it, and their responses nameless: those are
+  compared with what was written.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from battlebrokers.dissect.protocols.kafka import _APIS, _FLEXIBLE, _NEVER
+from support.conversation import CLIENT, SERVER, Turn
+from support.wiretap import needs, overheard, tshark, written
+
+kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
+api_message = pytest.importorskip("kafka.protocol.api_message", reason="kafka-python is not installed")
+default_records = pytest.importorskip("kafka.record.default_records", reason="kafka-python is not installed")
+
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
+PORT = 9092
+
+
+def classes() -> dict[str, Any]:
+    for package in ("admin", "consumer", "metadata", "producer", "sasl"):
+        importlib.import_module(f"kafka.protocol.{package}")
+    return {kind.__name__: kind for kind in api_message.ApiMessage.__subclasses__()}
+
+
+def framed(message: Any, version: int, correlation: int) -> bytes:
+    message.API_VERSION = version
+    message.with_header(correlation_id=correlation)
+    return bytes(message.encode(header=True, framed=True))
+
+
+def batch(*values: bytes) -> bytes:
+    builder = default_records.DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        batch_size=1 << 20,
+    )  # fmt: skip
+    for place, value in enumerate(values):
+        builder.append(place, timestamp=1_700_000_000_000 + place, key=b"key", value=value, headers=[("h", b"v")])
+    return bytes(builder.build())
+
+
+def test_names_and_compact_versions_are_those_of_the_schemas() -> None:
+    known = {kind.API_KEY: kind for name, kind in classes().items() if name.endswith("Request")}
+    assert len(known) > 40
+    for key, kind in known.items():
+        assert _APIS[key] == kind.name.removesuffix("Request")
+        since = kind._flexible_versions[0] if kind._flexible_versions else -1
+        since = _NEVER if since < 0 else since
+        assert (_FLEXIBLE[key] if key < len(_FLEXIBLE) else 0) == since, kind.name
+
+
+@needs("tshark")
+def test_every_api_is_named_and_paired_as_tshark_does(tmp_path: Path) -> None:
+    known = classes()
+    turns: list[Turn] = []
+    names: list[str] = []
+    correlation = 0
+    for name, request in sorted(known.items()):
+        if not name.endswith("Request") or re.sub("Request$", "Response", name) not in known:
+            continue
+        response = known[re.sub("Request$", "Response", name)]
+        given = {"acks": 1} if name == "ProduceRequest" else {}  # with none it has no answer
+        for version in sorted({0, request.max_version // 2, min(request.max_version, 7)}):
+            correlation += 1
+            try:
+                asked, answered = (
+                    framed(request(**given), version, correlation),
+                    framed(response(), version, correlation),
+                )
+            except Exception:  # noqa: BLE001 - not everything can be written without values
+                continue
+            turns += [(CLIENT, asked), (SERVER, answered)]
+            names.append(request.name.removesuffix("Request"))
+    assert len(turns) > 100
+    capture = tmp_path / "kafka.pcap"
+    written(capture, turns, PORT)
+    (said,) = overheard(capture, PORT)
+    assert said.stream.malformed == said.stream.undecoded_bytes == 0
+    assert [told.found.kind for told in said.messages if told.found.sender == CLIENT] == names
+    responses = [told.found.kind for told in said.messages if told.found.sender == SERVER]
+    assert responses == [f"{name}Response" for name in names]
+
+    identity, question = "kafka.correlation_id", "kafka.request_frame"
+    fields = ["kafka.request_key", "kafka.response_key", identity, question, "_ws.malformed"]
+    rows = tshark(capture, fields, decode_as=f"tcp.port=={PORT},kafka", only="kafka")
+    unknown = {row[identity][0] for row in rows if row["_ws.malformed"]}
+    rows = [row for row in rows if row[identity][0] not in unknown]
+    assert len(rows) > 150
+    theirs = Counter(_APIS[int(key)] for row in rows for key in row["kafka.request_key"])
+    theirs.update(f"{_APIS[int(key)]}Response" for row in rows for key in row["kafka.response_key"])
+    told = [told.found for told in said.messages if told.found.correlation not in unknown]
+    assert Counter(row.kind for row in told) == theirs
+    assert Counter(row.correlation for row in told) == Counter(row[identity][0] for row in rows)
+    pairs = {row[identity][0] for row in rows if row[question]}
+    answered = [row for row in said.exchanges if row.response is not None]
+    assert {row.request.found.correlation for row in answered} - unknown == pairs
+    assert all(row.request.found.correlation == row.response.found.correlation for row in answered)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_records_are_found_in_produce_of_any_version(version: int, tmp_path: Path) -> None:
+    known = classes()
+    request, response = known["ProduceRequest"], known["ProduceResponse"]
+    data = request.TopicProduceData.PartitionProduceData(index=0, records=batch(b"one", b"two" * 99))
+    topic = request.TopicProduceData(name="sensors", topic_id=uuid.uuid4(), partition_data=[data])
+    asked = request(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=[topic])
+    capture = tmp_path / "produce.pcap"
+    turns: list[Turn] = [(CLIENT, framed(asked, version, 7)), (SERVER, framed(response(), version, 7))]
+    written(capture, turns, PORT)
+    (said,) = overheard(capture, PORT)
+    assert [row.found.payload_bytes for row in said.messages if row.found.kind == "Record"] == [3, 297]
+    assert said.pairs == [("Produce", "ProduceResponse")]
+    assert version >= 13 or {row.found.name for row in said.messages} == {"sensors"}
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_records_are_found_in_fetch_of_any_version(version: int, tmp_path: Path) -> None:
+    known = classes()
+    request, response = known["FetchRequest"], known["FetchResponse"]
+    partition = response.FetchableTopicResponse.PartitionData(
+        partition_index=0, error_code=0, high_watermark=9, records=batch(b"one") + batch(b"two" * 99)
+    )
+    topic = response.FetchableTopicResponse(topic="sensors", topic_id=uuid.uuid4(), partitions=[partition])
+    answer = response(responses=[topic])
+    asked = request(topics=[request.FetchTopic(topic="sensors", topic_id=uuid.uuid4(), partitions=[])])
+    capture = tmp_path / "fetch.pcap"
+    written(capture, [(CLIENT, framed(asked, version, 8)), (SERVER, framed(answer, version, 8))], PORT)
+    (said,) = overheard(capture, PORT)
+    assert [row.found.payload_bytes for row in said.messages if row.found.kind == "Record"] == [3, 297]
+    assert said.pairs == [("Fetch", "FetchResponse")]
+    assert version >= 13 or {row.found.name for row in said.messages} == {"sensors"}
+    assert not any(row.found.failed for row in said.messages)
