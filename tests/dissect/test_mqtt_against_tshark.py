@@ -1,0 +1,163 @@
+"""MQTT spoken by Mosquitto and paho, over TCP and WebSocket: kinds, topics, pairs and their times are tshark's.
+
+Deviations, with their reasons:
+
+- tshark pairs nothing in MQTT: pairs and times are worked out from its fields (stream, sender, packet id).
+- tshark 4.0 leaves what is inside WebSocket as data: packets are cut from the unmasked payloads that it shows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.wiretap import (
+    found,
+    free_port,
+    listens,
+    nanoseconds,
+    needs,
+    overheard,
+    running,
+    tshark,
+    until,
+    wiretap,
+)
+
+paho = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.broker,
+    needs("tshark", "dumpcap", "mosquitto", why="(apt install tshark mosquitto)"),
+]
+
+KINDS = {
+    1: "CONNECT", 2: "CONNACK", 3: "PUBLISH", 4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE",
+    9: "SUBACK", 10: "UNSUBSCRIBE", 11: "UNSUBACK", 12: "PINGREQ", 13: "PINGRESP", 14: "DISCONNECT",
+}  # fmt: skip
+ANSWERS = {"CONNECT": "CONNACK", "SUBSCRIBE": "SUBACK", "UNSUBSCRIBE": "UNSUBACK", "PUBREL": "PUBCOMP"}
+MESSAGES = 30
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
+    folder, plain, web = tmp_path_factory.mktemp("mosquitto"), free_port(), free_port()
+    settings = folder / "mosquitto.conf"
+    settings.write_text(
+        f"user root\nallow_anonymous true\nset_tcp_nodelay true\nlistener {plain} 127.0.0.1\n"
+        f"listener {web}\nprotocol websockets\n"
+    )
+    with running([found("mosquitto") or "mosquitto", "-c", str(settings)]):
+        until(lambda: listens(plain) and listens(web), what="Mosquitto")
+        yield plain, web
+
+
+def client(port: int, version: int, transport: str, name: str):
+    made = paho.Client(paho.CallbackAPIVersion.VERSION2, name, protocol=version, transport=transport)
+    made.connect("127.0.0.1", port, keepalive=1)
+    made.loop_start()
+    until(made.is_connected, what=name)
+    return made
+
+
+def talk(port: int, version: int, transport: str) -> None:
+    """A subscriber and a publisher, all qualities of service, and a pause long enough for a ping."""
+    arrived, subscribed = [], threading.Event()
+    reader = client(port, version, transport, f"reader-{version}")
+    reader.on_message = lambda *_: arrived.append(1)
+    reader.on_subscribe = lambda *_: subscribed.set()
+    reader.subscribe([("plant/#", 2), ("other", 0)])
+    assert subscribed.wait(10)
+    writer = client(port, version, transport, f"writer-{version}")
+    waiting = [
+        writer.publish(f"plant/{number % 3}", b"x" * (number * 97), qos=number % 3) for number in range(MESSAGES)
+    ]
+    for one in waiting:
+        one.wait_for_publish(20)
+    until(lambda: len(arrived) == MESSAGES, what="delivery")
+    reader.unsubscribe("other")
+    time.sleep(1.6)
+    for one in (writer, reader):
+        one.disconnect()
+        one.loop_stop()
+
+
+def cut(rows: list[dict[str, list[str]]]) -> list[dict[str, list[str]]]:
+    """The packets in the payloads of WebSocket frames, as tshark would have told them."""
+    for row in rows:
+        data = bytes.fromhex("".join(row.pop("data.data")))
+        for field in ("mqtt.msgtype", "mqtt.topic", "mqtt.msgid"):
+            row[field] = []
+        while data:
+            length, width = 0, 1
+            while True:
+                length |= (data[width] & 127) << 7 * (width - 1)
+                width += 1
+                if data[width - 1] < 128:
+                    break
+            body, kind, quality = data[width : width + length], data[0] >> 4, data[0] >> 1 & 3
+            row["mqtt.msgtype"].append(str(kind))
+            if kind == 3:
+                size = int.from_bytes(body[:2], "big")
+                row["mqtt.topic"].append(body[2 : 2 + size].decode())
+                body = body[2 + size :]
+            if (kind == 3 and quality) or 4 <= kind <= 11:
+                row["mqtt.msgid"].append(str(int.from_bytes(body[:2], "big")))
+            data = data[width + length :]
+    return rows
+
+
+@pytest.mark.parametrize("transport", ["tcp", "websockets"])
+@pytest.mark.parametrize("version", [4, 5])
+def test_kinds_topics_pairs_and_times_are_tsharks(broker, tmp_path: Path, version: int, transport: str) -> None:
+    port = broker[transport == "websockets"]
+    capture = tmp_path / "mqtt.pcapng"
+    with wiretap(capture, port):
+        talk(port, version, transport)
+    fields = ["frame.time_epoch", "tcp.stream", "tcp.srcport"]
+    if transport == "tcp":
+        fields += ["mqtt.msgtype", "mqtt.topic", "mqtt.msgid"]
+        rows = tshark(capture, fields, decode_as=f"tcp.port=={port},mqtt", only="mqtt")
+    else:
+        only = "websocket.opcode == 2"
+        rows = cut(tshark(capture, [*fields, "data.data"], decode_as=f"tcp.port=={port},http", only=only))
+    theirs = Counter(KINDS[int(kind)] for row in rows for kind in row["mqtt.msgtype"])
+    said = overheard(capture, port)
+    messages = [told for one in said for told in one.messages if told.found.protocol == "mqtt"]
+    assert Counter(told.found.kind for told in messages) == theirs
+    assert theirs["PUBLISH"] == 2 * MESSAGES
+    assert theirs["PINGREQ"] == theirs["PINGRESP"] >= 1
+    topics = Counter(
+        topic for row in rows for topic in row["mqtt.topic"] if topic.startswith("plant/") and "#" not in topic
+    )
+    assert Counter(told.found.name for told in messages if told.found.kind == "PUBLISH") == topics
+    assert sum(one.stream.malformed + one.stream.undecoded_bytes for one in said) == 0
+
+    exchanges = [row for one in said for row in one.exchanges if row.request.found.protocol == "mqtt"]
+    assert all(row.response is not None for row in exchanges)
+    pairs = Counter((row.request.found.kind, row.response.found.kind) for row in exchanges)
+    expected = Counter({("PUBLISH", "PUBACK"): theirs["PUBACK"], ("PUBLISH", "PUBREC"): theirs["PUBREC"]})
+    expected.update({(ask, answer): theirs[answer] for ask, answer in {**ANSWERS, "PINGREQ": "PINGRESP"}.items()})
+    assert pairs == expected
+
+    # Frames that hold one packet tell without doubt when it was sent.
+    sent = {}
+    delays = []
+    for row in rows:
+        if len(row["mqtt.msgtype"]) != 1 or not row["mqtt.msgid"]:
+            continue
+        kind, now = KINDS[int(row["mqtt.msgtype"][0])], nanoseconds(row["frame.time_epoch"][0])
+        place = row["tcp.stream"][0], row["mqtt.msgid"][0], row["tcp.srcport"][0] == str(port)
+        other = (*place[:2], not place[2])
+        if kind == "PUBLISH":
+            sent[place] = now
+        elif kind in ("PUBACK", "PUBREC") and other in sent:
+            delays.append(now - sent.pop(other))
+    ours = Counter(row.answered_ns - row.request.last_ns for row in exchanges if row.request.found.kind == "PUBLISH")
+    assert delays
+    assert not Counter(delays) - ours
