@@ -225,8 +225,8 @@ class TestBbCapture:
     """Systems somebody else started."""
 
     @pytest.fixture
-    def talk(self, namespace) -> Iterator[tuple[str, str, int]]:
-        """An echo server in a namespace: the namespace, our end of its veth, its port."""
+    def talk(self, namespace, tmp_path) -> Iterator[tuple[str, str, str]]:
+        """An echo server in a namespace: the namespace, our end of its veth, its address."""
         name, address, ours = namespace
         serve = (
             "import socket\n"
@@ -237,6 +237,7 @@ class TestBbCapture:
         with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
             assert server.stdout is not None
             server.stdout.readline()
+            (tmp_path / "pid").write_text(str(server.pid))
             yield name, ours, address
             server.kill()
 
@@ -279,6 +280,63 @@ class TestBbCapture:
         running.wait(30)
         wait_for(lambda: "Packets captured:" in (tmp_path / "out" / "capture-inside.log").read_text())
         assert len(tshark([file], SYN_ALONE, "tcp.dstport")) == 1
+
+    @pytest.fixture
+    def engine(self, tmp_path, monkeypatch) -> Path:
+        """A `docker` that answers in the documented form about the echo server, once `running` exists; and its log."""
+        program = tmp_path / "bin" / "docker"
+        program.parent.mkdir()
+        settings = '"HostConfig": {"NetworkMode": "bridge"}, "NetworkSettings": {"IPAddress": "10.9.9.9"}'
+        program.write_text(
+            f"#!/bin/sh\necho $1 >> {tmp_path}/asked\n"
+            f"[ -e {tmp_path}/running ] || {{ echo no such container >&2; exit 1; }}\n"
+            f'[ $1 = inspect ] && echo "[{{\\"State\\": {{\\"Pid\\": $(cat {tmp_path}/pid)}}, '
+            + settings.replace('"', '\\"')
+            + '}]"\nexit 0\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+        return tmp_path / "asked"
+
+    def test_a_container_is_captured_on_its_veth(self, tmp_path, talk, engine):
+        _, ours, address = talk
+        (tmp_path / "running").touch()
+        running = start_bb(
+            "capture", "-s", "box=7007", "--container", "box", "-o", "out", cwd=tmp_path, log=tmp_path / "log"
+        )
+        wait_for(lambda: "capturing box" in (tmp_path / "log").read_text())
+        with socket.create_connection((address, 7007)) as client:
+            client.sendall(b"hello")
+            assert client.recv(100)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 0
+        [facts] = json.loads((tmp_path / "out" / "captures.json").read_text())
+        assert (facts["interface"], facts["namespace"], facts["container"]) == (ours, "", "box")
+        assert facts["addresses"] == ["10.9.9.9:7007"]
+        assert len(tshark([tmp_path / "out" / facts["files"][0]], SYN_ALONE, "tcp.dstport")) == 1
+        assert "pause" not in engine.read_text()
+
+    def test_a_container_that_comes_later_is_held_until_its_capture_is_up(self, tmp_path, talk, engine):
+        running = start_bb(
+            "capture",
+            "-s",
+            "box",
+            "--container",
+            "box",
+            "--seconds",
+            "1",
+            "-o",
+            "out",
+            cwd=tmp_path,
+            log=tmp_path / "log",
+        )
+        wait_for(lambda: engine.exists() and engine.read_text().count("inspect") > 3)
+        (tmp_path / "running").touch()
+        assert running.wait(30) == 0
+        assert engine.read_text().split()[-3:] == ["pause", "inspect", "unpause"]
+        [facts] = json.loads((tmp_path / "out" / "captures.json").read_text())
+        assert facts["before_start"] is False
+        assert facts["files"] == ["box-00001.pcapng"]
 
     def test_it_ends_by_itself_and_tells_in_json(self, tmp_path):
         result = bb("capture", "-s", "a=1", "-i", "lo", "--seconds", "1", "--out", "out", "--json", cwd=tmp_path)
