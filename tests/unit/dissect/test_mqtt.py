@@ -181,6 +181,15 @@ def test_after_a_gap_packets_are_found_again_and_ids_still_pair():
     assert said.stream.undecoded_bytes == 20
 
 
+def test_after_a_gap_packets_longer_than_segments_are_found_again():
+    long = [publish("plant/line", bytes((n,)) * 30_000) for n in range(4)]
+    said = heard(
+        [(CLIENT, connect() + long[0][:5000]), (CLIENT, Lost(25_000)), *((CLIENT, one) for one in long[1:])], 1883
+    )
+    assert said.kinds == ["CONNECT", "PUBLISH", "PUBLISH", "PUBLISH"]
+    assert said.stream.malformed == 0
+
+
 def test_garbage_between_packets_is_counted_and_left_behind():
     good = publish("some/topic", b"payload", 1, 7)
     said = heard([(CLIENT, connect() + good + b"\xff" * 37 + good * 3)], 1883)

@@ -69,7 +69,7 @@ class _Mqtt:
 
     def resync(self, sender: int, data: bytes) -> int:
         """Segments mostly begin with a packet."""
-        return _search(data, 0)
+        return 0 if _opens(data) else _search(data, 0)
 
     def feed(self, sender: int, data: bytes, at: int) -> int:
         """Read packets; a PUBLISH is by far the most frequent and read in place."""
@@ -390,6 +390,21 @@ def _chain(data: bytes, pos: int, wanted: int = 3) -> int:
             return packets
         packets += 1
     return wanted if packets and pos == size else packets
+
+
+def _opens(data: bytes) -> bool:
+    """Whether a PUBLISH too long for what is there seems to begin here: its topic must be clean text."""
+    if len(data) < 8 or data[0] >> 4 != _PUBLISH:
+        return False
+    length, body = _length(data, 1)
+    if length <= len(data) - body or length > _LARGE_CONTROL_BYTES or not _plausible(data, 0, body, length):
+        return False
+    size = data[body] << 8 | data[body + 1]
+    topic = data[body + 2 : body + 2 + size]
+    try:
+        return 0 < size == len(topic) and topic.decode("utf-8").isprintable()
+    except UnicodeDecodeError:
+        return False
 
 
 def _search(data: bytes, start: int) -> int:
