@@ -57,7 +57,8 @@ class Explanation:
         if self.traces < _LEAST_TRACES:
             return [f"Only {self.traces} messages could be followed: too few to explain anything."]
         slower = self.slow_ns / self.ordinary_ns if self.ordinary_ns else 0.0
-        first = f"The slowest hundredth took {format_duration(self.slow_ns)}, {slower:.1f} times as long as the faster half."
+        took = format_duration(self.slow_ns)
+        first = f"The slowest hundredth took {took}, {slower:.1f} times as long as the faster half."
         culprit = self.culprit
         if culprit is None:
             return [first, "No single service explains the difference."]
