@@ -5,14 +5,15 @@ Read from `streams`, `messages` and `exchanges` in pieces; only the busiest stre
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from battlebrokers.analysis.stored import pieces
+from battlebrokers.analysis.stored import group_codes, int64_array, pieces, text_scalar
 from battlebrokers.analysis.traces import OUTSIDE
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS
 from battlebrokers.tables.run_folder import RunFolder
@@ -106,7 +107,7 @@ class _Kept:
         self.count += piece.num_rows
         rows = piece if self.rows is None else pa.concat_tables([self.rows, piece])
         order = [("busy", "descending"), ("first_ns", "ascending"), ("stream", "ascending"), ("epoch", "ascending")]
-        self.rows = rows.sort_by(order).slice(0, self.most).combine_chunks()
+        self.rows = rows.take(pc.sort_indices(rows, order).slice(0, self.most)).combine_chunks()
 
     def told(self) -> list[dict[str, Any]]:
         return self.rows.to_pylist() if self.rows is not None else []
@@ -120,13 +121,13 @@ class _Sums:
 
     def add(self, piece: pa.Table) -> None:
         names = ("packets", "busy", "malformed", "undecoded_bytes", "gap_bytes", "retransmissions")
-        grouped = piece.group_by("spoken").aggregate([("stream", "count"), *((name, "sum") for name in names)])
-        for row in grouped.to_pylist():
-            total = self.totals.setdefault(row["spoken"], ProtocolTotal(row["spoken"]))
-            total.streams += row["stream_count"]
+        for protocol in pc.unique(piece["spoken"]).to_pylist():
+            rows = piece.filter(pc.equal(piece["spoken"], text_scalar(protocol)))
+            total = self.totals.setdefault(protocol, ProtocolTotal(protocol))
+            total.streams += rows.num_rows
             for name in names:
                 mine = "bytes" if name == "busy" else name
-                setattr(total, mine, getattr(total, mine) + (row[f"{name}_sum"] or 0))
+                setattr(total, mine, getattr(total, mine) + (pc.sum(rows[name]).as_py() or 0))
         if piece.num_rows:
             low, high = pc.min(piece["first_ns"]).as_py(), pc.max(piece["last_ns"]).as_py()
             self.first_ns = low if self.first_ns is None else min(self.first_ns, low)
@@ -142,7 +143,8 @@ def read_conversations(folder: RunFolder, services: Iterable[str]) -> Conversati
         sums.add(piece)
         busiest.add(piece)
         for service, kept in own.items():
-            mine = pc.or_(pc.equal(piece["client_name"], service), pc.equal(piece["server_name"], service))
+            name = text_scalar(service)
+            mine = pc.or_(pc.equal(piece["client_name"], name), pc.equal(piece["server_name"], name))
             kept.add(piece.filter(mine))
     wanted = {_key(row) for kept in (busiest, *own.values()) for row in kept.told()}
     said, asked = _said(folder, wanted), _asked(folder, wanted)
@@ -164,11 +166,11 @@ def read_conversations(folder: RunFolder, services: Iterable[str]) -> Conversati
 
 def _named(piece: pa.Table) -> pa.Table:
     """With both ends by name, as the pipeline names them, and what to sort by."""
-    address = pc.binary_join_element_wise(piece["server"], pc.cast(piece["server_port"], pa.string()), ":")
+    address = pc.binary_join_element_wise(piece["server"], pc.cast(piece["server_port"], pa.string()), text_scalar(":"))
     return (
-        piece.append_column("client_name", pc.fill_null(piece["client_service"], OUTSIDE))
+        piece.append_column("client_name", pc.coalesce(piece["client_service"], text_scalar(OUTSIDE)))
         .append_column("server_name", pc.coalesce(piece["server_service"], address))
-        .append_column("spoken", pc.fill_null(piece["protocol"], UNKNOWN))
+        .append_column("spoken", pc.coalesce(piece["protocol"], text_scalar(UNKNOWN)))
         .append_column("busy", pc.add(piece["client_bytes"], piece["server_bytes"]))
     )
 
@@ -192,30 +194,35 @@ def _conversation(
 def _said(folder: RunFolder, wanted: set[Key]) -> dict[Key, dict[str, int]]:
     """Messages per protocol of each wanted stream."""
     found: dict[Key, dict[str, int]] = {}
-    streams = pa.array({stream for stream, _ in wanted}, pa.int64())
+    streams = int64_array({stream for stream, _ in wanted})
     for piece in pieces(folder, MESSAGES, ("stream", "epoch", "protocol")):
         mine = piece.filter(pc.is_in(piece["stream"], streams))
-        for row in mine.group_by(["stream", "epoch", "protocol"]).aggregate([([], "count_all")]).to_pylist():
-            if _key(row) in wanted:
-                kinds = found.setdefault(_key(row), {})
-                kinds[row["protocol"]] = kinds.get(row["protocol"], 0) + row["count_all"]
+        for (stream, epoch, protocol), n in _counted(mine):
+            if (stream, epoch) in wanted:
+                kinds = found.setdefault((stream, epoch), {})
+                kinds[protocol] = kinds.get(protocol, 0) + n
     return found
+
+
+def _counted(rows: pa.Table) -> Iterator[tuple[tuple[Any, ...], int]]:
+    """Each different row, and how often it is there."""
+    groups, keys = group_codes(rows, rows.column_names)
+    return zip(keys, np.bincount(groups, minlength=len(keys)).tolist(), strict=True)
 
 
 def _asked(folder: RunFolder, wanted: set[Key]) -> dict[tuple[Key, str], Questions]:
     """What each side of each wanted stream asked."""
     counts: dict[tuple[Key, str], list[int]] = {}
-    streams = pa.array({stream for stream, _ in wanted}, pa.int64())
-    names = ["stream", "epoch", "asker", "outcome", "certain"]
-    for piece in pieces(folder, EXCHANGES, names):
+    streams = int64_array({stream for stream, _ in wanted})
+    for piece in pieces(folder, EXCHANGES, ["stream", "epoch", "asker", "outcome", "certain"]):
         mine = piece.filter(pc.is_in(piece["stream"], streams))
-        for row in mine.group_by(names).aggregate([([], "count_all")]).to_pylist():
-            if _key(row) not in wanted:
+        for (stream, epoch, asker, outcome, certain), n in _counted(mine):
+            if (stream, epoch) not in wanted:
                 continue
-            n, answered = row["count_all"], row["outcome"] != "unanswered"
-            sums = counts.setdefault((_key(row), row["asker"]), [0, 0, 0, 0])
+            answered = outcome != "unanswered"
+            sums = counts.setdefault(((stream, epoch), asker), [0, 0, 0, 0])
             sums[0] += n
             sums[1] += n * answered
-            sums[2] += n * (row["outcome"] == "failed")
-            sums[3] += n * (answered and not row["certain"])
+            sums[2] += n * (outcome == "failed")
+            sums[3] += n * (answered and not certain)
     return {key: Questions(*sums) for key, sums in counts.items()}

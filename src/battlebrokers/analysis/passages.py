@@ -5,19 +5,22 @@ Read from `hops`; this is what nobody has to read message by message.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from battlebrokers.analysis.stored import pieces, whole
+from battlebrokers.analysis.stored import group_codes, int64_array, numbers_of, pieces, text_scalar, whole
 from battlebrokers.analysis.traces import OUTSIDE
 from battlebrokers.tables import HOPS
 from battlebrokers.tables.run_folder import RunFolder
 
 _MOST = 60
-_Key = tuple[str, str, str, str]
+_Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +51,23 @@ def read_passages(folder: RunFolder) -> list[Passage]:
     counts: dict[_Key, int] = {}
     inside: dict[_Key, list[npt.NDArray[np.int64]]] = {}
     for piece in pieces(folder, HOPS, [*keys, "inside_ns"]):
-        for row in piece.group_by(keys).aggregate([([], "count_all"), ("inside_ns", "list")]).to_pylist():
-            key = (row["sender"], row["receiver"], row["protocol"], row["kind"])
-            counts[key] = counts.get(key, 0) + row["count_all"]
-            known = [value for value in row["inside_ns_list"] if value is not None]
-            inside.setdefault(key, []).append(np.array(known, dtype=np.int64))
+        groups, found = group_codes(piece, keys)
+        for key, n in zip(found, np.bincount(groups, minlength=len(found)).tolist(), strict=True):
+            counts[key] = counts.get(key, 0) + n
+        kept = piece.filter(piece["inside_ns"].is_valid())
+        groups, found = group_codes(kept, keys)
+        for number, key in enumerate(found):
+            inside.setdefault(key, []).append(numbers_of(kept["inside_ns"])[groups == number])
     order = sorted(counts, key=lambda key: (-counts[key], key))[:_MOST]
-    return [Passage(*key, counts[key], *_levels(np.concatenate(inside[key]))) for key in order]
+    return [_passage(key, counts[key], inside.get(key, [])) for key in order]
 
 
-def _levels(values: npt.NDArray[np.int64]) -> tuple[int | None, int | None]:
-    if not len(values):
-        return None, None
-    low, high = np.quantile(values, [0.5, 0.95], method="inverted_cdf")
-    return int(low), int(high)
+def _passage(key: _Key, n: int, inside: Sequence[npt.NDArray[np.int64]]) -> Passage:
+    sender, receiver, protocol, kind = key
+    if not inside:
+        return Passage(sender, receiver, protocol, kind, n, None, None)
+    low, high = np.quantile(np.concatenate(inside), [0.5, 0.95], method="inverted_cdf")
+    return Passage(sender, receiver, protocol, kind, n, int(low), int(high))
 
 
 def read_last_seen(folder: RunFolder) -> list[LastSeen]:
@@ -69,10 +75,11 @@ def read_last_seen(folder: RunFolder) -> list[LastSeen]:
     rows = whole(folder, HOPS, ["trace", "sender", "receiver", "received_ns"])
     if not rows.num_rows:
         return []
-    out = pc.unique(rows.filter(pc.equal(rows["receiver"], OUTSIDE))["trace"])
+    out = pc.unique(rows.filter(pc.equal(rows["receiver"], text_scalar(OUTSIDE)))["trace"])
     stayed = rows.filter(pc.invert(pc.is_in(rows["trace"], out)))
-    ends = stayed.sort_by([("trace", "ascending"), ("received_ns", "ascending")])
-    last = ends.group_by("trace", use_threads=False).aggregate([("receiver", "last")])
-    counted = last.group_by("receiver_last").aggregate([([], "count_all")]).to_pylist()
-    found = [LastSeen(row["receiver_last"], row["count_all"]) for row in counted]
-    return sorted(found, key=lambda one: (-one.n, one.service))
+    order = pc.sort_indices(stayed, [("trace", "ascending"), ("received_ns", "ascending")])
+    ends = stayed.select(["trace", "receiver"]).take(order)
+    trace = numbers_of(ends["trace"])
+    last = np.append(trace[1:] != trace[:-1], True)[: len(trace)]
+    counts = Counter(ends["receiver"].take(int64_array(np.flatnonzero(last))).to_pylist())
+    return [LastSeen(service, n) for service, n in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from battlebrokers.analysis.stored import int64_array, numbers_of, text_scalar, whole
 from battlebrokers.errors import InputError
 from battlebrokers.tables import HOPS, JOURNEYS
 from battlebrokers.tables.run_folder import RunFolder
@@ -85,11 +85,14 @@ class Traces:
                 f"{folder.path} has no followed messages",
                 hint="Run with --capture, or look into captures with `bb pcap`.",
             )
-        self._rows = pq.read_table(place)
+        self._rows = whole(folder, HOPS)
         if self._rows.num_rows:
-            ends = self._rows.group_by("trace").aggregate([("sent_ns", "min"), ("received_ns", "max")])
-            self._ids: npt.NDArray[np.int64] = ends["trace"].to_numpy()
-            self._took_ns: npt.NDArray[np.int64] = pc.subtract(ends["received_ns_max"], ends["sent_ns_min"]).to_numpy()
+            trace, sent, received = (numbers_of(self._rows[name]) for name in ("trace", "sent_ns", "received_ns"))
+            order = np.argsort(trace, kind="stable")
+            self._ids: npt.NDArray[np.int64]
+            self._ids, starts = np.unique(trace[order], return_index=True)
+            ends_ns = np.maximum.reduceat(received[order], starts)
+            self._took_ns: npt.NDArray[np.int64] = ends_ns - np.minimum.reduceat(sent[order], starts)
         else:
             self._ids = self._took_ns = np.empty(0, dtype=np.int64)
 
@@ -98,12 +101,12 @@ class Traces:
 
     def slowest(self, count: int) -> list[Trace]:
         """The messages that took longest, the slowest first."""
-        order = np.argsort(-self._took_ns, kind="stable")[:count]
+        order = np.lexsort((self._ids, -self._took_ns))[:count]
         return self.of(self._ids[order])
 
     def between(self, low: float, high: float, most: int) -> list[Trace]:
         """Messages whose time lies between two quantiles, evenly picked if there are more than `most`."""
-        order = np.argsort(self._took_ns, kind="stable")
+        order = np.lexsort((self._ids, self._took_ns))
         part = order[int(low * len(order)) : max(int(low * len(order)) + 1, int(high * len(order)))]
         picked = part[np.linspace(0, len(part) - 1, min(most, len(part))).astype(np.int64)] if len(part) else part
         return self.of(self._ids[picked])
@@ -112,13 +115,13 @@ class Traces:
         """Messages that never reached whoever waited for them, as far as they got."""
         place = self._folder.table(JOURNEYS)
         if place.is_dir():
-            gone = pq.read_table(place, columns=["device", "seq", "outcome"])
-            gone = gone.filter(pc.equal(gone["outcome"], "lost")).slice(0, count)
+            gone = whole(self._folder, JOURNEYS, ["device", "seq", "outcome"])
+            gone = gone.filter(pc.equal(gone["outcome"], text_scalar("lost"))).slice(0, count)
             pairs = set(zip(gone["device"].to_pylist(), gone["seq"].to_pylist(), strict=True))
             wanted = self._rows.filter(pc.is_in(self._rows["seq"], gone["seq"].combine_chunks()))
             told = zip(*(wanted[name].to_pylist() for name in ("trace", "device", "seq")), strict=True)
             return self.of(list(dict.fromkeys(trace for trace, device, seq in told if (device, seq) in pairs)))
-        left = pc.unique(self._rows.filter(pc.equal(self._rows["receiver"], OUTSIDE))["trace"])
+        left = pc.unique(self._rows.filter(pc.equal(self._rows["receiver"], text_scalar(OUTSIDE)))["trace"])
         inside = self._rows.filter(pc.invert(pc.is_in(self._rows["trace"], left)))
         return self.of(pc.unique(inside["trace"]).to_pylist()[:count])
 
@@ -139,9 +142,10 @@ class Traces:
     def of(self, ids: Sequence[int] | npt.NDArray[np.int64]) -> list[Trace]:
         """These messages, in this order."""
         wanted = [int(number) for number in ids]
-        rows = self._rows.filter(pc.is_in(self._rows["trace"], pa.array(wanted, pa.int64())))
+        rows = self._rows.filter(pc.is_in(self._rows["trace"], int64_array(wanted)))
         legs: dict[int, list[dict[str, Any]]] = {}
-        for row in rows.sort_by([("trace", "ascending"), ("leg", "ascending")]).to_pylist():
+        order = pc.sort_indices(rows, [("trace", "ascending"), ("leg", "ascending")])
+        for row in rows.take(order).to_pylist():
             legs.setdefault(row["trace"], []).append(row)
         return [_trace(number, legs[number]) for number in wanted if number in legs]
 
