@@ -18,6 +18,8 @@ _METHOD = Struct(">HH")
 _CONTENT = Struct(">HHQ")
 _TAG = Struct(">QB")
 _END = 0xCE
+_LARGEST_BODY_BYTES = 1 << 50
+"""A header may claim any size: what tables cannot hold nobody sends."""
 _METHOD_FRAME, _HEADER_FRAME, _BODY_FRAME, _HEARTBEAT = 1, 2, 3, 8
 _FRAME_TYPES = frozenset((_METHOD_FRAME, _HEADER_FRAME, _BODY_FRAME, _HEARTBEAT))
 _MAX_METHOD_BYTES = 1 << 20
@@ -351,7 +353,7 @@ class _Amqp:
         if content is None or content.size >= 0 or end - start < 8 + _CONTENT.size:
             self._talk.undecoded_bytes += end - start
             return
-        content.size = _CONTENT.unpack_from(data, start + 7)[2]
+        content.size = min(_CONTENT.unpack_from(data, start + 7)[2], _LARGEST_BODY_BYTES)
         content.end = at + end
         if content.size == 0:
             self._finish(sender, channel)
