@@ -36,7 +36,7 @@ def wire_view(wire: Wire, *, origin_second: int | None = None, used: Mapping[str
         "explanation": wire.explanation.sentences() if wire.explanation else [],
         "shares": wire.explanation.shares if wire.explanation else (),
         "services": [_service_row(wire, name, (used or {}).get(name)) for name in wire.services],
-        "used": bool(used),
+        "used": any(name in (used or {}) for name in wire.services),
         "asked": [_asked_row(one) for one in asked[:200]],
         "asked_left_out": max(0, len(asked) - 200),
         "drawing": lay_out(wire.map, slots, inside),

@@ -224,3 +224,17 @@ def test_sorting_choosing_a_journey_and_the_boxes_by_kind_work(tmp_path):
     assert said["drawn"] is True
     assert said["tables"] == len(CHARTS)
     assert "CONSOLE" not in done.stderr
+
+
+def test_cpu_and_memory_stand_beside_the_services_that_were_sampled(make_run):
+    folder = captured_run(make_run)
+    assert (
+        "CPU mean</th><th class"
+        not in render_report([draw_conclusion(folder)]).split('id="wire"')[1].split("Ledger")[0]
+    )
+    run = make_run().lifelike(rate=20)
+    run.service("redis", "contender", 20.0, cpu_mean_percent=37.4, cpu_max_percent=50.0, rss_max_bytes=12 << 20)
+    folder = run.write()
+    small_system().write(folder.path)
+    told = text_of(render_report([draw_conclusion(folder)]))
+    assert "redis 2 11.1 KiB 11.8 KiB 0 101 0 1 80.5 µs 898 µs 100 B 40.4 B 37 % 12 MiB" in told
