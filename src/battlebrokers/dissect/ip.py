@@ -95,4 +95,5 @@ def _pass_extension(headers: Headers, which: Numbers) -> Numbers:
     headers.blame(which, piece, FRAGMENT)
     wrong = behind > headers.payload_end[which]
     headers.blame(which, wrong & ~piece, BAD_IP)
-    return which[~piece & ~wrong]
+    going_on: Numbers = which[~piece & ~wrong]
+    return going_on
