@@ -127,7 +127,7 @@ def test_a_conversation_becomes_a_stream_with_messages_and_exchanges(capture: Ca
     assert (stream["packets"], stream["client_packets"], stream["completeness"]) == (10, 6, 31)
     assert (stream["client_bytes"], stream["server_bytes"], stream["undecoded_bytes"]) == (12, 12, 0)
     assert [(row["kind"], row["name"], row["sender"]) for row in told["messages"]][:2] == [
-        ("Q", "0", "client"), ("Q", "1", "client"),
+        ("Q", "0", "client"), ("A", "0", "server"),
     ]  # fmt: skip
     assert [(row["name"], row["outcome"], row["answered_ns"] - row["asked_ns"]) for row in told["exchanges"]] == [
         (str(n), "answered", 1000) for n in range(3)

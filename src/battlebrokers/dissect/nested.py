@@ -9,6 +9,7 @@ from bisect import bisect_right
 
 from battlebrokers.dissect.registry import Dissector
 from battlebrokers.dissect.talk import Talk
+from battlebrokers.dissect.unread import Unread
 
 _KEPT_BYTES = 1 << 20
 """Unread inner bytes beyond this are given up: the inner dissector does not understand them."""
@@ -70,47 +71,49 @@ class Nested:
     def __init__(self, outer: Talk, dissector: Dissector) -> None:
         self._talk = _InnerTalk(outer, dissector.name)
         self._dissection = dissector.open(self._talk)
-        self._unread = [b"", b""]
+        self._unread = (Unread(), Unread())
         self._at = [0, 0]
 
     def feed(self, sender: int, payload: bytes, outer_start: int, outer_end: int) -> None:
         """The next piece of a side's inner stream, and where it lies outside."""
         talk = self._talk
-        talk.places[sender].append(self._at[sender] + len(self._unread[sender]))
+        talk.places[sender].append(self._at[sender] + self._unread[sender].size)
         talk.pieces[sender].append((outer_start, outer_end))
         skipped = min(talk.skipping[sender], len(payload))
         if skipped:
             talk.skipping[sender] -= skipped
             self._at[sender] += skipped
             payload = payload[skipped:]
-        self._unread[sender] += payload
+        self._unread[sender].append(payload)
         self._read(sender)
         # What the other side had to wait for may have been said now.
-        if self._unread[1 - sender]:
+        if self._unread[1 - sender].size:
             self._read(1 - sender)
 
     def gap(self, sender: int, missing_bytes: int) -> None:
         """Inner bytes are missing."""
-        self._talk.undecoded(len(self._unread[sender]))
-        self._at[sender] += len(self._unread[sender])
-        self._unread[sender] = b""
-        self._talk.skipping[sender] = 0
+        given_up = self._unread[sender].clear()
+        self._talk.undecoded(given_up)
+        self._at[sender] += given_up
+        self._talk.skipping[sender] = self._talk.need[sender] = 0
         self._dissection.gap(sender, missing_bytes)
 
     def _read(self, sender: int) -> None:
         talk = self._talk
-        while data := self._unread[sender]:
+        unread = self._unread[sender]
+        while unread.worth_showing(min(talk.need[sender], _KEPT_BYTES)):
+            data = unread.all()
             used = max(0, min(self._dissection.feed(sender, data, self._at[sender]), len(data)))
-            skipped = min(talk.skipping[sender], len(data) - used)
+            skipped = max(0, min(talk.skipping[sender], len(data) - used))
             talk.skipping[sender] -= skipped
             self._at[sender] += used + skipped
-            self._unread[sender] = data[used + skipped :]
+            unread.remove(used + skipped)
             if not skipped:
                 break
-        if len(self._unread[sender]) > _KEPT_BYTES:
-            talk.broken(len(self._unread[sender]))
-            self._at[sender] += len(self._unread[sender])
-            self._unread[sender] = b""
+        if unread.size > _KEPT_BYTES:
+            given_up = unread.clear()
+            talk.broken(given_up)
+            self._at[sender] += given_up
         # Pieces that lie wholly before what is still unread are not asked for any more.
         keep = max(0, bisect_right(talk.places[sender], self._at[sender]) - 1)
         if keep > 64:

@@ -74,8 +74,10 @@ class Stream:
         self._last_ns = 0
         self._decided = False
         """Whether it is settled which protocol is spoken, or that nobody knows."""
-        self._held: list[tuple[int, bytes]] = []
-        """Who said what until then."""
+        self._held: list[tuple[int, bytes, list[int]]] = []
+        """Who said what until then, and the sizes of its packets."""
+        self._heard = [0, 0]
+        """How much of it each side said."""
         self._vain_switches = 0
         self._told: dict[int, Told] = {}
         """Messages by number that somebody may still ask for."""
@@ -139,10 +141,13 @@ class Stream:
             self._append(sender, data, run.sizes)
             self._converse(sender)
         else:
-            self._held.append((sender, data))
-            heard = [sum(len(part) for who, part in self._held if who == side) for side in (CLIENT, SERVER)]
-            if min(heard) >= _FRONT_BYTES or max(heard) >= _ENOUGH_BYTES:
+            self._hold(sender, data, run.sizes)
+            if min(self._heard) >= _FRONT_BYTES or max(self._heard) >= _ENOUGH_BYTES:
                 self._decide()
+
+    def _hold(self, sender: int, data: bytes, sizes: list[int]) -> None:
+        self._held.append((sender, data, sizes))
+        self._heard[sender] += len(data)
 
     def _hear_datagrams(self, window: Segments) -> None:
         rows = zip(
@@ -158,8 +163,8 @@ class Stream:
             if self._decided:
                 self._read_datagram(sender, content, at)
                 continue
-            self._held.append((sender, content))
-            if len({who for who, _ in self._held}) == 2 or len(self._held) >= _ENOUGH_DATAGRAMS:
+            self._hold(sender, content, [whole])
+            if len({who for who, _, _ in self._held}) == 2 or len(self._held) >= _ENOUGH_DATAGRAMS:
                 self._decide()
 
     def _read_datagram(self, sender: int, content: bytes, at: int) -> None:
@@ -173,42 +178,43 @@ class Stream:
 
     def _decide(self) -> None:
         """Which protocol it is, and read what was held until now."""
-        held, self._held, self._decided = self._held, [], True
+        held, self._held, self._heard, self._decided = self._held, [], [0, 0], True
         udp = self._transport == "udp"
         fronts = [
-            b"".join([part for who, part in held if who == side][: 1 if udp else None])[:_FRONT_BYTES]
+            b"".join([part for who, part, _ in held if who == side][: 1 if udp else None])[:_FRONT_BYTES]
             for side in (CLIENT, SERVER)
         ]
         found = recognised(self._transport, *self._ports, *fronts) if any(fronts) else None
         if self.recognised_by is not None and found is not None and found[1] == "port":
             found = None  # after an upgrade the port says nothing
         if found is None:
-            self.undecoded_bytes += sum(len(part) for _, part in held)
+            self.undecoded_bytes += sum(len(part) for _, part, _ in held)
             return
         dissector, how = found
         self._open(dissector, "upgrade" if self.recognised_by is not None else how)
         self._replay(held, lost=how == "port" and not udp)
 
-    def _replay(self, held: list[tuple[int, bytes]], *, lost: bool) -> None:
+    def _replay(self, held: list[tuple[int, bytes, list[int]]], *, lost: bool) -> None:
         """Read what was held; with `lost` it began in the middle unless a SYN was seen."""
         if self._transport == "udp":
-            at = [side.assembly.next - sum(len(c) for who, c in held if who == n) for n, side in enumerate(self._sides)]
-            for sender, content in held:
+            at = [0, 0]
+            for sender, content, sizes in held:
                 self._read_datagram(sender, content, at[sender])
-                at[sender] += len(content)
+                at[sender] += sizes[0]
             return
         for side in self._sides:
             if lost and not side.opened and self._talk is not None:
                 side.lost = True
                 self._talk.doubt()
-        for number, (sender, data) in enumerate(held):
+        for number, (sender, data, sizes) in enumerate(held):
             if not self._decided:
-                self._held += held[number:]
+                for rest in held[number:]:
+                    self._hold(*rest)
                 return
             if self._dissection is None:
                 self.undecoded_bytes += len(data)
                 continue
-            self._append(sender, data, [len(data)])
+            self._append(sender, data, sizes)
             self._converse(sender)
 
     def _open(self, dissector: Dissector, how: str) -> None:
@@ -270,7 +276,7 @@ class Stream:
         start = 0
         for size in sizes:
             if start >= at_least:
-                found = self._dissection.resync(sender, data[start : start + _RESYNC_BYTES])
+                found = self._dissection.resync(sender, data[start : start + min(size, _RESYNC_BYTES)])
                 if 0 <= found <= len(data) - start:
                     self._sides[sender].lost = False
                     return start + found
@@ -336,7 +342,9 @@ class Stream:
             self.undecoded_bytes += sum(len(data) for _, data in unread)
         else:
             self.protocol = None
-            self._decided, self._held = False, unread
+            self._decided = False
+            for sender, data in unread:
+                self._hold(sender, data, [len(data)])
 
     def _finish(self, talk: Talk) -> None:
         """Show what is left once more: what lasts until the end is whole now."""

@@ -214,7 +214,7 @@ class Talk:
 
     def skip(self, sender: int, count: int) -> None:
         """The next `count` bytes of that side belong to the message told last (its `end` counts them already)."""
-        self.skipping[sender] = count
+        self.skipping[sender] = max(0, count)
 
     def broken(self, undecoded_bytes: int = 0) -> None:
         """Count a message that breaks the rules, and bytes that could not be read."""
