@@ -287,6 +287,8 @@ class Stream:
         """Let a side be read; what the other one had to wait for may have been said now, and so on."""
         while self._feed(sender):
             sender = 1 - sender
+            if not self._sides[sender].unread.size:
+                return
 
     def _feed(self, sender: int) -> bool:
         """Show a side's bytes; whether any of them were read."""
@@ -297,8 +299,10 @@ class Stream:
             dissection = self._dissection
             data = side.unread.all()
             used = self._shown(dissection, talk, sender, data, side.at)
-            skipped = max(0, min(talk.skipping[sender], len(data) - used))
-            talk.skipping[sender] -= skipped
+            skipped = 0
+            if talk.skipping[sender]:
+                skipped = min(talk.skipping[sender], len(data) - used)
+                talk.skipping[sender] -= skipped
             side.at += used + skipped
             side.unread.remove(used + skipped)
             progress |= used + skipped > 0

@@ -34,7 +34,9 @@ class Unread:
 
     def remove(self, count: int) -> None:
         """The first `count` bytes were read."""
-        if count:
+        if count == self.size:
+            self.clear()
+        elif count:
             rest = self.all()[count:]
             self._parts = [rest] if rest else []
             self.size = len(rest)
