@@ -43,7 +43,7 @@ class Heard:
 
 
 def segments(turns: list[Turn], cut: int | list[int] = 1400, transport: str = "tcp") -> tuple[Segments, bytes]:
-    """Packets of these turns, each turn cut every `cut` bytes (or by sizes taken in turn), and the bytes they lie in."""
+    """Packets of these turns, each turn cut every `cut` bytes (or by sizes in turn), and the bytes they lie in."""
     rows: list[tuple[int, int, int, int, int]] = []
     content = bytearray()
     following = [1_000, 5_000_000]

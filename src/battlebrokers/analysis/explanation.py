@@ -103,4 +103,3 @@ def _time_by_service(traces: Sequence[Trace]) -> tuple[dict[str, float], float]:
                 inside[leg.sender] = inside.get(leg.sender, 0.0) + leg.inside_ns
     count = max(1, len(traces))
     return {service: spent / count for service, spent in inside.items()}, whole / count
-

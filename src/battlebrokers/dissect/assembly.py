@@ -107,7 +107,7 @@ class Assembly:
             self._waiting = [(offset[rest], (end - offset)[rest], *(column[rest] for column in segments[3:]))]
         latest = max(self.last_order, int(order.max()), int(ack_order[-1]) if len(ack_order) else 0)
         orders = np.append(ack_order[: len(acked)], latest)
-        return self._deliver(*(column[: min(ready, believed)] for column in segments), already, acked, orders)
+        return self._deliver(tuple(column[: min(ready, believed)] for column in segments), already, acked, orders)
 
     def _acknowledge(self, ack: Numbers) -> Numbers:
         """How far each acknowledgement (and those before it) covers the stream."""
@@ -139,10 +139,8 @@ class Assembly:
         odd = np.flatnonzero((offset - before > _CREDIBLE_HOLE_BYTES) & (offset > self.acked))
         return int(odd[0]) if len(odd) else len(offset)
 
-    def _deliver(
-        self, offset: Numbers, end: Numbers, before: Numbers, place: Numbers, time_ns: Numbers, order: Numbers,
-        already: int, acked: Numbers, acked_order: Numbers,
-    ) -> Pieces:  # fmt: skip
+    def _deliver(self, segments: tuple[Numbers, ...], already: int, acked: Numbers, acked_order: Numbers) -> Pieces:
+        offset, end, before, place, time_ns, order = segments
         if not len(offset):
             return _NOTHING
         time_ns = np.maximum.accumulate(np.maximum(time_ns, self.last_ns))
