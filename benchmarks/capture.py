@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -45,7 +46,9 @@ def figures(bench: Bench) -> Iterator[Figure]:
     two = _ours(bench, "local[2]", small, middle, large)
     (one,) = _ours(bench, "local[1]", middle)
     yield from _against_tshark(bench, middle, two[1], one)
-    if bench.wants("capture.vs_pyshark"):
+    if find_spec("pyshark") is None:
+        bench.say("pyshark is not installed, so nothing is compared with it: pip install pyshark")
+    elif bench.wants("capture.vs_pyshark"):
         yield _against_pyshark(bench, middle, two[1])
     per_packet = [took.seconds / capture.packets for took, capture in zip(two, (small, middle, large), strict=True)]
     yield judged(
