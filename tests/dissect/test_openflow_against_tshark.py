@@ -93,11 +93,11 @@ def test_types_and_transactions_are_tsharks(switches: Switches, tmp_path: Path, 
             switches.inject("p1" if number % 2 else "p2", number)
         remote = f"tcp:127.0.0.1:{manager}"
         for question in ("show", "dump-flows", "dump-ports", "dump-desc", "get-frags", "ping"):
-            switches.run("ovs-ofctl", "-O", name, "--timeout=3", question, remote)
+            switches.run("ovs-ofctl", "-O", name, "--no-names", "--timeout=3", question, remote)
         flows = tmp_path / "flows"
         flows.write_text("\n".join(f"udp,tp_dst={port},actions=drop" for port in range(1, 400)))
         switches.run("ovs-ofctl", "-O", name, "add-flows", remote, str(flows))
-        switches.run("ovs-ofctl", "-O", name, "dump-flows", remote)
+        switches.run("ovs-ofctl", "-O", name, "--no-names", "dump-flows", remote)
         switches.run("ovs-ofctl", "-O", name, "add-group", remote, "group_id=1,type=all,bucket=output:1")
         switches.run("ovs-ofctl", "-O", name, "add-group", remote, "group_id=1,type=all,bucket=output:1")
         switches.run("ovs-ofctl", "-O", name, "mod-port", remote, "77", "down")
