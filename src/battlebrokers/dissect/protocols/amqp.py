@@ -98,7 +98,7 @@ class _Tags:
         self._early_up_to: deque[tuple[int, int]] = deque(maxlen=_CHANNELS)
 
     def ask(self, talk: Talk, tag: int, number: int) -> None:
-        """Message `number` has this tag; its acknowledgement may have been read already, in the same window."""
+        """Message `number` has this tag; its acknowledgement may have come before all of its content."""
         key = (*self._key, tag)
         talk.ask(key, number)
         self._last = max(self._last, tag)
@@ -170,7 +170,7 @@ class _Amqp:
         self._talk = talk
         self._channels: dict[tuple[int, int], _Channel] = {}
         self._uses: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        """Per side: how often a channel was opened. They differ while the client is read ahead of the server."""
+        """Per side: how often a channel was opened. They differ while the answer is on its way."""
         self._lost = [False, False]
 
     def feed(self, sender: int, data: bytes, at: int) -> int:
