@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,9 +53,12 @@ def eventually(condition: Callable[[], object], within_s: float = 20.0) -> bool:
 
 
 def daemon_of(folder: Path) -> int:
-    assert eventually(lambda: "daemon" in (folder / "output.log").read_text())
-    words = (folder / "output.log").read_text().split()
-    return int(words[words.index("daemon") + 1])
+    # Two processes write at the same time: their words may touch.
+    told = re.compile(r"daemon (\d+)\s")
+    assert eventually(lambda: told.search((folder / "output.log").read_text()))
+    found = told.search((folder / "output.log").read_text())
+    assert found is not None
+    return int(found[1])
 
 
 @pytest.fixture
