@@ -182,7 +182,8 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [20_000, pytest.param(600_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [20_000, 600_000])
 @pytest.mark.parametrize("name", NAMES)
 def test_long_streams_of_anything_cost_neither_memory_nor_much_time(name, size):
     chance = random.Random(name)

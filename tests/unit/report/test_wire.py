@@ -191,6 +191,7 @@ setTimeout(() => {
 
 @needs_chromium
 @pytest.mark.parametrize("kind", ["captures", "run", "hostile", "empty"])
+@pytest.mark.slow
 def test_a_real_browser_draws_the_section_without_an_error(make_run, tmp_path, kind):
     path = tmp_path / "report.html"
     if kind == "run":
@@ -208,6 +209,7 @@ def test_a_real_browser_draws_the_section_without_an_error(make_run, tmp_path, k
 
 
 @needs_chromium
+@pytest.mark.slow
 def test_sorting_choosing_a_journey_and_the_boxes_by_kind_work(tmp_path):
     path = tmp_path / "report.html"
     before, _, after = render_captures(small_system().write(tmp_path / "c"), SEEN).rpartition("</body>")
