@@ -6,6 +6,7 @@ Called with a chunk of a capture and its records. Headers are read, payloads onl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,14 +35,36 @@ def headers_of(data: bytes, at: int, records: Records) -> Headers:
     return headers
 
 
-def packets(data: bytes, at: int, records: Records, file: int, wire: int | None = None) -> pa.RecordBatch:
-    """One row per frame, and one with the fault `record` per damage, in the order of the file.
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The frames of a chunk: their headers, who is meant by them, and the conversations they belong to."""
 
-    Conversations on one wire may go on from file to file; without a number each file is a wire of its own.
-    """
+    at: int
+    """Where the chunk begins in its file."""
+    records: Records
+    headers: Headers
+    addresses: Addresses
+    streams: Numbers
+    known: Mask
+    """Which of them have a stream."""
+
+
+def frames_of(data: bytes, at: int, records: Records, wire: int) -> Frames:
+    """Conversations on one wire may go on from file to file."""
     headers = headers_of(data, at, records)
     addresses = addresses_of(headers)
-    streams, known = streams_of(headers, addresses, file if wire is None else wire)
+    return Frames(at, records, headers, addresses, *streams_of(headers, addresses, wire))
+
+
+def packets(data: bytes, at: int, records: Records, file: int, wire: int | None = None) -> pa.RecordBatch:
+    """The rows of a chunk; without a number of its wire each file is a wire of its own."""
+    return rows_of(frames_of(data, at, records, file if wire is None else wire), file)
+
+
+def rows_of(frames: Frames, file: int) -> pa.RecordBatch:
+    """One row per frame, and one with the fault `record` per damage, in the order of the file."""
+    at, records, headers, addresses = frames.at, frames.records, frames.headers, frames.addresses
+    streams, known = frames.streams, frames.known
     located = headers.payload_at != ABSENT
     reached = np.clip(headers.captured_end, headers.payload_at, headers.payload_end)
     columns: dict[str, Numbers] = {
