@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -13,10 +15,12 @@ from battlebrokers.dissect import registry
 from battlebrokers.dissect.segments import ACK, FIN, PSH, RST, SYN
 from battlebrokers.dissect.talk import CLIENT, Talk
 from battlebrokers.pipeline import conversations
-from battlebrokers.pipeline.conversations import WANTED, Surroundings, converse, result_schema
-from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS
+from battlebrokers.pipeline.conversations import WANTED, Surroundings, converse, converse_columns
+from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
 
 PORT = 7007
+WORDS = ("source", "destination")
+Told = dict[str, list[dict[str, Any]]]
 
 
 class Lines:
@@ -93,19 +97,26 @@ class Capture:
             self.packet(True, b"Q %d\n" % n, ACK | PSH, port=port)
             self.packet(False, b"A %d\n" % n, ACK | PSH, port=port)
 
-    def told(self, batch_rows: int = 1000, names: dict[str, str] | None = None) -> dict[str, list[dict[str, Any]]]:
+    def told(self, batch_rows: int = 1000, names: dict[str, str] | None = None) -> Told:
+        batches = self.table().to_batches(max_chunksize=batch_rows)
+        return listed(converse(batches, self.around(names)))
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_pylist(sorted(self._rows, key=lambda row: (row["stream"], row["captured_ns"])))
+
+    def around(self, names: dict[str, str] | None = None) -> Surroundings:
         place = self._path / "capture"
         place.write_bytes(self._content)
-        rows = sorted(self._rows, key=lambda row: (row["stream"], row["captured_ns"]))
-        whole = pa.Table.from_pylist(rows).select(WANTED)
-        around = Surroundings([str(place)], {0: "wire"}, names or {})
-        found: dict[str, list[dict[str, Any]]] = {table.name: [] for table in (STREAMS, MESSAGES, EXCHANGES)}
-        for batch in converse(whole.to_batches(max_chunksize=batch_rows), around):
-            assert batch.schema == result_schema()
-            for row in batch.to_pylist():
-                ((name, content),) = [(name, content) for name, content in row.items() if content is not None]
-                found[name].append(content)
-        return found
+        return Surroundings([str(place)], {0: "wire"}, names or {})
+
+
+def listed(told: Iterable[tuple[Table, pa.RecordBatch]]) -> Told:
+    """The rows of each table."""
+    found: Told = {table.name: [] for table in (STREAMS, MESSAGES, EXCHANGES)}
+    for table, batch in told:
+        assert batch.schema == table.arrow_schema()
+        found[table.name] += batch.to_pylist()
+    return found
 
 
 @pytest.fixture
@@ -140,6 +151,42 @@ def test_batches_may_cut_conversations_anywhere(capture: Capture, batch_rows: in
         capture.connect(port)
         capture.talk(5, port)
     assert capture.told(batch_rows) == capture.told()
+
+
+def octets(address: str) -> bytes:
+    plain = ip_address(address)
+    return plain.packed if isinstance(plain, IPv6Address) else bytes(10) + b"\xff\xff" + plain.packed
+
+
+@pytest.mark.parametrize("as_matrix", [True, False])
+def test_numpy_columns_tell_the_same_as_batches(capture: Capture, as_matrix: bool) -> None:
+    for port in (50000, 50001):
+        capture.connect(port)
+        capture.talk(5, port)
+    whole = capture.table()
+    words = [np.array([octets(address) for address in whole[name].to_pylist()], dtype="V16") for name in WORDS]
+    if as_matrix:
+        words = [column.view(np.uint8).reshape(-1, 16) for column in words]
+    narrow = {"flags": "u1", "window": "u2", "seq": "u4", "ack": "u4", "source_port": "u2", "destination_port": "u2"}
+    names = [name for name in WANTED if name not in (*WORDS, "at")]
+    packed = np.zeros(len(whole), dtype=[(name, narrow.get(name, "i8")) for name in names])
+    for name in names:
+        packed[name] = whole[name].to_numpy()
+    parts = [
+        ({name: packed[name][start : start + 7] for name in names}, tuple(word[start : start + 7] for word in words))
+        for start in range(0, len(whole), 7)
+    ]
+    assert listed(converse_columns(parts, capture.around())) == capture.told()
+
+
+@pytest.mark.parametrize("address", ["10.0.0.0", "fe80::1", "2001:db8::"])
+def test_addresses_are_told_as_text(capture: Capture, address: str) -> None:
+    capture.connect()
+    whole = capture.table()
+    columns = {name: whole[name].to_numpy() for name in WANTED if name not in (*WORDS, "at")}
+    words = tuple(np.array([octets(address)] * len(whole), dtype=kind) for kind in ("S16", "V16"))
+    (stream,) = listed(converse_columns([(columns, words)], capture.around()))["streams"]
+    assert (stream["client"], stream["server"]) == (address, address)
 
 
 def test_windows_may_cut_conversations_anywhere(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

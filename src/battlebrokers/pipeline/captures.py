@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from battlebrokers.pipeline.conform import conform
-from battlebrokers.pipeline.conversations import FILE_SHIFT, WANTED, Surroundings, converse, result_ddl
+from battlebrokers.pipeline.conversations import FILE_SHIFT, WANTED, Surroundings, as_structs, converse, result_ddl
 from battlebrokers.pipeline.sources.capture import CaptureSource, prepared
 from battlebrokers.pipeline.steps.hops import hops
 from battlebrokers.pipeline.steps.responses import responses
@@ -116,7 +116,7 @@ def _conversations(packets: DataFrame, count: int, around: Surroundings) -> Data
     narrow = told.withColumns({"low": F.expr(low), "payload_at": F.expr(place)}).select(*WANTED)
 
     def body(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return converse(batches, around)
+        return as_structs(converse(batches, around))
 
     show_pandas()
     partitions = max(parallel, count // _PACKETS_PER_PARTITION)

@@ -6,10 +6,12 @@ Runs in Spark's Python workers, on packets of whole conversations in capture ord
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from socket import AF_INET, AF_INET6, inet_ntop
 from typing import Any
 
 import numpy as np
@@ -39,25 +41,34 @@ _WINDOW_BYTES = 8 << 20
 _BATCH_ROWS = 50_000
 _SENDER = ("client", "server")
 _WORDS = ("source", "destination")
+_MAPPED = bytes(10) + b"\xff\xff"
 FILE_SHIFT = 48
 """A place is a file's number and, in so many bits below it, an offset in the file."""
 _IN_FILE = (1 << FILE_SHIFT) - 1
 
 Row = tuple[Any, ...]
 Columns = dict[str, npt.NDArray[Any]]
+Words = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+"""Source and destination of each packet: 16 bytes each, IPv4 as `::ffff:a.b.c.d`."""
 Endpoint = tuple[str, int]
 """Address and port."""
-
-
-def result_schema() -> pa.Schema:
-    """One struct column per table; in each row exactly one of them is not null."""
-    return pa.schema([pa.field(table.name, pa.struct(list(table.arrow_schema())), nullable=True) for table in _TABLES])
+_Endpoints = Callable[[int], tuple[Endpoint, Endpoint]]
+"""Source and destination of the packet in that row."""
 
 
 def result_ddl() -> str:
-    """The same for Spark."""
+    """One struct column per table for Spark; in each row exactly one of them is not null."""
     columns = [f"{table.name} STRUCT<{table.spark_ddl().replace('` ', '`: ')}>" for table in _TABLES]
     return ", ".join(columns)
+
+
+def as_structs(told: Iterable[tuple[Table, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Batches of several tables as batches of the one schema that `result_ddl` tells."""
+    schema = pa.schema([pa.field(table.name, pa.struct(list(table.arrow_schema()))) for table in _TABLES])
+    for table, batch in told:
+        arrays = [pa.nulls(batch.num_rows, field.type) for field in schema]
+        arrays[_TABLES.index(table)] = pa.StructArray.from_arrays(batch.columns, fields=list(table.arrow_schema()))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +89,57 @@ class Surroundings:
         return names.get(f"{address}:{port}") or names.get(address) or names.get(f"*:{port}")
 
 
-def converse(batches: Iterable[pa.RecordBatch], around: Surroundings) -> Iterator[pa.RecordBatch]:
-    """All conversations of a partition; rows of one conversation come together and in order."""
+def converse(batches: Iterable[pa.RecordBatch], around: Surroundings) -> Iterator[tuple[Table, pa.RecordBatch]]:
+    """All conversations of a partition, from batches with the columns of WANTED; see `converse_columns`."""
+    return _converse(map(_of_batch, batches), around)
+
+
+def converse_columns(
+    columns: Iterable[tuple[Columns, Words]], around: Surroundings
+) -> Iterator[tuple[Table, pa.RecordBatch]]:
+    """All conversations of a partition; rows of one conversation come together and in order.
+
+    It may go on in the next item. Columns are those of WANTED, the addresses as bytes beside them; `at` is not needed.
+    """
+    return _converse(((rows, partial(_endpoints, rows, words)) for rows, words in columns), around)
+
+
+def _of_batch(batch: pa.RecordBatch) -> tuple[Columns, _Endpoints]:
+    columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in WANTED if name not in _WORDS}
+
+    def endpoints(row: int) -> tuple[Endpoint, Endpoint]:
+        source, destination = (str(batch.column(name)[row]) for name in _WORDS)
+        return (source, int(columns["source_port"][row])), (destination, int(columns["destination_port"][row]))
+
+    return columns, endpoints
+
+
+def _endpoints(columns: Columns, words: Words, row: int) -> tuple[Endpoint, Endpoint]:
+    source, destination = (_text(address[row].tobytes()) for address in words)
+    return (source, int(columns["source_port"][row])), (destination, int(columns["destination_port"][row]))
+
+
+def _text(address: bytes) -> str:
+    address = address.ljust(16, b"\x00")  # numpy drops zeros at the end of `S16`
+    if address.startswith(_MAPPED):
+        return inet_ntop(AF_INET, address[len(_MAPPED) :])
+    return inet_ntop(AF_INET6, address)
+
+
+def _converse(
+    items: Iterable[tuple[Columns, _Endpoints]], around: Surroundings
+) -> Iterator[tuple[Table, pa.RecordBatch]]:
     sink = _Sink()
     files = _Files(around.files)
     current: _Conversation | None = None
-    for batch in batches:
-        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in WANTED if name not in _WORDS}
+    for columns, endpoints in items:
         stream = columns["stream"]
-        starts = [0, *(np.flatnonzero(np.diff(stream)) + 1).tolist()] if len(stream) else []
+        starts = [0, *(np.flatnonzero(stream[1:] != stream[:-1]) + 1).tolist()] if len(stream) else []
         for start, end in pairwise([*starts, len(stream)]):
             if current is None or current.stream != stream[start]:
                 if current is not None:
                     current.end()
-                current = _begin(batch, columns, start, around, files.read, sink)
+                current = _begin(columns, *endpoints(start), start, around, files.read, sink)
             current.take(_part(columns, start, end))
             yield from sink.full()
     if current is not None:
@@ -100,10 +148,9 @@ def converse(batches: Iterable[pa.RecordBatch], around: Surroundings) -> Iterato
 
 
 def _begin(
-    batch: pa.RecordBatch, columns: Columns, first: int, around: Surroundings, read: Reader, sink: _Sink
-) -> _Conversation:
-    source = (str(batch.column("source")[first]), int(columns["source_port"][first]))
-    destination = (str(batch.column("destination")[first]), int(columns["destination_port"][first]))
+    columns: Columns, source: Endpoint, destination: Endpoint, first: int, around: Surroundings, read: Reader,
+    sink: _Sink,
+) -> _Conversation:  # fmt: skip
     file = int(columns["file"][first])
     transport: Transport = "tcp" if int(columns["protocol"][first]) == 6 else "udp"
     wire = _Wire(int(columns["stream"][first]), file, transport, around, read, sink)
@@ -340,23 +387,20 @@ class _Sink:
         self.messages: list[Row] = []
         self.exchanges: list[Row] = []
 
-    def full(self) -> Iterator[pa.RecordBatch]:
+    def full(self) -> Iterator[tuple[Table, pa.RecordBatch]]:
         """What there is, once it is enough."""
         if len(self.messages) + len(self.exchanges) + len(self.streams) >= _BATCH_ROWS:
             yield from self.rest()
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
+    def rest(self) -> Iterator[tuple[Table, pa.RecordBatch]]:
         """What there is."""
-        for place, (table, rows) in enumerate(zip(_TABLES, (self.streams, self.messages, self.exchanges), strict=True)):
+        for table, rows in zip(_TABLES, (self.streams, self.messages, self.exchanges), strict=True):
             if rows:
-                yield _batch(place, table, rows)
+                yield table, _batch(table, rows)
         self.streams, self.messages, self.exchanges = [], [], []
 
 
-def _batch(place: int, table: Table, rows: list[Row]) -> pa.RecordBatch:
-    fields = list(table.arrow_schema())
-    values = [pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), fields, strict=True)]
-    schema = result_schema()
-    arrays = [pa.nulls(len(rows), field.type) for field in schema]
-    arrays[place] = pa.StructArray.from_arrays(values, fields=fields)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _batch(table: Table, rows: list[Row]) -> pa.RecordBatch:
+    schema = table.arrow_schema()
+    values = [pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    return pa.RecordBatch.from_arrays(values, schema=schema)
