@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from battlebrokers.contenders.availability import Missing, availability
 from battlebrokers.contenders.reader import find_contender
@@ -19,6 +20,11 @@ from battlebrokers.tables.run_folder import RunFolder
 
 # Ended by whoever started them when this process exits, or meant to outlive it by their makers.
 MAY_STAY = ("pyspark-shell", "multiprocessing.resource_tracker", "multiprocessing.forkserver", "epmd")
+
+# A slow machine is no failure: no example has a deadline. `fast` tries a quarter of the examples (support/examples.py).
+settings.register_profile("thorough", deadline=None)
+settings.register_profile("fast", deadline=None, max_examples=25)
+settings.load_profile("thorough")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from struct import pack
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
+from support.examples import examples
 
 PORT = 5672
 
@@ -103,7 +104,7 @@ def test_answers_are_those_with_the_right_tag():
     assert rejected.response.found.failed
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=8), st.integers(1, 40))
 def test_any_segmentation_and_window_gives_the_same_messages(cut, window):
     assert summary(heard(TALK, PORT, cut=cut, window=window)) == summary(heard(TALK, PORT))

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.dissect.boundaries import parts
@@ -14,6 +14,7 @@ from battlebrokers.dissect.frames import packets
 from battlebrokers.dissect.parts import chunks, walker
 from support import capture_writer as write
 from support.capture_writer import Frame
+from support.examples import examples
 
 NOW_NS = 1_700_000_000_000_000_000
 WRITERS = {
@@ -121,7 +122,7 @@ def test_damaged_files_are_cut_where_they_can_be():
     assert 1 <= damages <= 3
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 1 << 30), st.sampled_from(sorted(WRITERS)), st.sampled_from([1, 50, 1000]))
 def test_mutated_files_are_cut_and_read_without_complaint(seed, kind, flips):
     source = random.Random(seed)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from struct import pack
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
+from support.examples import examples
 
 A, AAAA = 1, 28
 
@@ -43,7 +44,7 @@ def test_answers_are_found_by_id_and_question():
     assert [row.found.failed for row in said.messages] == [False, False, True, False]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(1, 20))
 def test_over_tcp_any_segmentation_gives_the_same_messages(cut, window):
     turns = [(side, framed(data)) for side, data in TURNS]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.dissect.boundaries import parts
@@ -17,6 +17,7 @@ from battlebrokers.dissect.parts import chunks, walker
 from battlebrokers.tables.packets import PACKETS
 from support import capture_writer as write
 from support.capture_writer import Frame
+from support.examples import examples
 
 NOW_NS = 1_700_000_000_000_001_000
 
@@ -222,7 +223,7 @@ def test_damage_is_a_row_in_its_place():
     assert [row["at"] for row in rows] == sorted(row["at"] for row in rows)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_mutated_frames_never_raise_and_never_point_outside(data):
     source = random.Random(data.draw(st.integers(0, 1 << 30)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.dissect.talk import WHOLE_MESSAGE_BYTES
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
+from support.examples import examples
 
 GET = b"GET /a/b?q=1 HTTP/1.1\r\nHost: x\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -151,7 +152,7 @@ def conversations(draw):
     return [(CLIENT, b"".join(requests)), (SERVER, b"".join(answers))]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(conversations(), st.lists(st.integers(1, 60), min_size=1, max_size=5), st.sampled_from((1, 5, 1 << 30)))
 def test_any_segmentation_and_window_tell_the_same(turns, cuts, window):
     whole = heard(turns, 8080, protocol="http")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from struct import pack
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
+from support.examples import examples
 
 PORT = 9092
 PRODUCE, FETCH, METADATA, HEARTBEAT, API_VERSIONS = 0, 1, 3, 12, 18
@@ -117,7 +118,7 @@ def test_a_whole_conversation_is_told_and_paired(produce_version, fetch_version)
     assert {row.found.name for row in said.messages if row.found.kind in ("Produce", "Fetch")} == {"sensors"}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=8), st.integers(1, 40))
 def test_any_segmentation_and_window_gives_the_same_messages(cut, window):
     assert summary(heard(talk(), PORT, cut=cut, window=window)) == summary(heard(talk(), PORT))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from struct import pack
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
+from support.examples import examples
 
 PORT = 27017
 
@@ -76,7 +77,7 @@ def test_a_whole_conversation_is_told_and_paired():
     assert {row.rule for row in said.exchanges} == {"id"}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=8), st.integers(1, 40))
 def test_any_segmentation_and_window_gives_the_same_messages(cut, window):
     assert summary(heard(TALK, PORT, cut=cut, window=window)) == summary(heard(TALK, PORT))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.dissect.registry import recognised
 from battlebrokers.tables.message_header import HEADER, VERSION
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
+from support.examples import examples
 
 
 def packet(first: int, body: bytes) -> bytes:
@@ -223,7 +224,7 @@ def sessions(draw):
     return turns
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(sessions(), st.lists(st.integers(1, 40), min_size=1, max_size=5), st.sampled_from((1, 5, 1 << 30)))
 def test_any_segmentation_and_window_tell_the_same(turns, cuts, window):
     whole = heard(turns, 1883, protocol="mqtt")

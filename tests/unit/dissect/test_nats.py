@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.dissect.talk import WHOLE_MESSAGE_BYTES
 from battlebrokers.tables.message_header import HEADER, VERSION
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
+from support.examples import examples
 
 INFO = b'INFO {"server_id":"x","max_payload":1048576}\r\n'
 CONNECT = b'CONNECT {"verbose":false,"lang":"python"}\r\n'
@@ -109,7 +110,7 @@ def conversations(draw):
     return turns
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(conversations(), st.lists(st.integers(1, 60), min_size=1, max_size=5), st.sampled_from((1, 5, 1 << 30)))
 def test_any_segmentation_and_window_tell_the_same(turns, cuts, window):
     whole = heard(turns, 4222, protocol="nats")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from struct import pack
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
+from support.examples import examples
 
 PORT = 6653
 NONE = 0xFFFFFFFF
@@ -81,7 +82,7 @@ def test_all_parts_of_a_multipart_reply_count(version):
     assert row.answered_ns < row.response.first_ns
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from([1, 4]), st.lists(st.integers(1, 200), min_size=1, max_size=8))
 def test_any_segmentation_gives_the_same_messages(version, cut):
     assert summary(heard(talk(version), PORT, cut=cut)) == summary(heard(talk(version), PORT))

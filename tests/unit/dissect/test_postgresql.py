@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from struct import pack
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
+from support.examples import examples
 
 PORT = 5432
 
@@ -89,7 +90,7 @@ def test_a_query_lasts_until_the_server_is_ready_and_counts_all_it_said():
     assert query.answered_ns < query.response.first_ns
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=8), st.integers(1, 40))
 def test_any_segmentation_and_window_gives_the_same_messages(cut, window):
     assert summary(heard(TALK, PORT, cut=cut, window=window)) == summary(heard(TALK, PORT))

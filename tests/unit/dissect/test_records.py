@@ -7,13 +7,14 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.dissect.capture_format import layout_of
 from battlebrokers.dissect.parts import Part, chunks, walker
 from support import capture_writer as write
 from support.capture_writer import Frame
+from support.examples import examples
 
 NOW_NS = 1_700_000_000_123_456_789
 
@@ -161,7 +162,7 @@ def test_a_packet_block_that_claims_more_than_it_holds_is_damage():
     assert len(damages) == 1
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_mutated_captures_never_raise_and_lose_only_what_was_touched(data):
     kind = data.draw(st.sampled_from([write.pcap, write.pcapng]))

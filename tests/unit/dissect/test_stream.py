@@ -8,13 +8,14 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.dissect import registry
 from battlebrokers.dissect.segments import ACK, SYN, Segments
 from battlebrokers.dissect.stream import Exchange, Stream, Told
 from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Talk
+from support.examples import examples
 
 PORT = 7101
 MS = 1_000_000
@@ -447,7 +448,7 @@ turn = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     turns=st.lists(turn, min_size=1, max_size=40), opened=st.booleans(), window=st.integers(1, 40),
     waits=st.lists(st.sampled_from((1, 1, 1, 1, 300)), min_size=1), cut=st.integers(1, 9),
@@ -469,7 +470,7 @@ def test_any_windows_of_the_same_packets_tell_the_same(turns, opened, window, wa
     assert wire.heard(window).everything() == wire.heard().everything()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(turns=st.lists(turn, min_size=1, max_size=30), cuts=st.lists(st.integers(1, 12), min_size=1, max_size=6))
 def test_any_segmentation_of_the_same_bytes_tells_the_same(turns, cuts):
     def told(cut_of) -> list[object]:

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.dissect import tcp_analysis, tcp_rules, tcp_state
@@ -15,6 +15,7 @@ from battlebrokers.dissect.segments import ACK, FIN, PSH, RST, SYN
 from battlebrokers.dissect.tcp_analysis import TcpAnalysis
 from battlebrokers.tables.streams import STREAMS
 from support.capture_files import Packet, segments_of
+from support.examples import examples
 from support.tcp_flows import absurd_flow, lossy_flow, steady_flow
 
 MS = 1_000_000
@@ -56,7 +57,7 @@ def remembered(side: tcp_state.Side) -> tuple[object, ...]:
     return (*values, list(trips.ends), list(trips.times_ns), trips.count, trips.stride, trips.samples)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     kind=st.sampled_from(sorted(FLOWS)),
     seed=st.integers(0, 2**32),

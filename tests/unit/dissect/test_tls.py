@@ -5,11 +5,12 @@ from __future__ import annotations
 import ssl
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.dissect.registry import recognised
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
+from support.examples import examples
 
 
 def record(kind: int, content: bytes) -> bytes:
@@ -63,7 +64,7 @@ def test_it_is_recognised_from_the_middle_and_found_again_after_a_gap():
     assert said.stream.malformed == 1
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(st.tuples(st.sampled_from((CLIENT, SERVER)), st.binary(min_size=1, max_size=300)), max_size=8),
     st.lists(st.integers(1, 60), min_size=1, max_size=5),

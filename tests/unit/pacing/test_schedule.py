@@ -4,12 +4,13 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.pacing.schedule import NEVER, Schedule
 from battlebrokers.scenario.nodes import PacePlan
 from battlebrokers.scenario.paces import messages_until, parse_pace, placed, stagger_ns
+from support.examples import examples
 
 SECOND_NS = 1_000_000_000
 FOREVER = 2**62
@@ -26,7 +27,7 @@ def everything(schedule: Schedule) -> np.ndarray:
 
 
 @given(PACES, SEEDS, st.integers(0, 4 * SECOND_NS))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_times_never_go_back_and_end_before_the_load_does(text: str, seed: int, until_ns: int) -> None:
     times = everything(Schedule(parse_pace(text), seed, None, until_ns))
     assert (np.diff(times) >= 0).all()
@@ -34,7 +35,7 @@ def test_times_never_go_back_and_end_before_the_load_does(text: str, seed: int, 
 
 
 @given(PACES, SEEDS, st.lists(st.tuples(st.integers(0, SECOND_NS // 2), st.integers(1, 200)), max_size=30))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_taking_in_pieces_gives_the_same_as_taking_all(text: str, seed: int, pieces: list[tuple[int, int]]) -> None:
     pace = parse_pace(text)
     whole = everything(Schedule(pace, seed, None, 4 * SECOND_NS))
@@ -55,7 +56,7 @@ def test_taking_in_pieces_gives_the_same_as_taking_all(text: str, seed: int, pie
 
 
 @given(PACES, SEEDS, st.integers(0, 50))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_at_most_is_kept(text: str, seed: int, at_most: int) -> None:
     pace = parse_pace(text)
     limited = everything(Schedule(pace, seed, at_most, 4 * SECOND_NS))
@@ -64,7 +65,7 @@ def test_at_most_is_kept(text: str, seed: int, at_most: int) -> None:
 
 
 @given(PACES, SEEDS)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_the_same_seed_gives_the_same_times(text: str, seed: int) -> None:
     one, two = (everything(Schedule(parse_pace(text), seed, None, SECOND_NS)) for _ in range(2))
     assert one.tolist() == two.tolist()

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.scenario.document import LARGEST_BYTES, parse_value, read_document
+from support.examples import examples
 
 
 def mistakes(text: str) -> list[str]:
@@ -84,7 +85,7 @@ def test_hostile_input_gives_a_clear_mistake(text: str, part: str) -> None:
 
 
 @given(st.one_of(st.text(max_size=200), st.text(alphabet="ab:&*<>[]{}-? \n\t|'\"!%#,~0.", max_size=80)))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_no_text_crashes_the_reader(text: str) -> None:
     document = read_document(text, "f.yaml")
     assert document.mistakes or isinstance(document.data, dict)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.errors import InputError, QuantityError
@@ -38,7 +38,6 @@ PLANS = [
 
 
 @given(st.sampled_from(PLANS), st.integers(0, 2**62), st.integers(0, 5000), st.integers(1, 20))
-@settings(deadline=None)
 def test_blocks_and_single_messages_say_the_same(plan: PayloadPlan, seed: int, first: int, count: int) -> None:
     speaker = PayloadSource(plan, seed)
     block = speaker.block(first, count)

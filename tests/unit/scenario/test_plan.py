@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.errors import InputError
 from battlebrokers.scenario.nodes import AwayPlan, FilterPlan, TlsPlan, WillPlan
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import load_scenario, read_scenario
+from support.examples import examples
 
 TEXT = """\
 name: small
@@ -65,7 +66,7 @@ def test_clients_take_their_filters_in_turn() -> None:
 
 
 @given(st.integers(1, 9))
-@settings(deadline=None, max_examples=9)
+@examples(9)
 def test_shares_are_by_number_and_lose_nobody(of: int) -> None:
     whole = plan()
     for nodes in (whole.devices, whole.clients):

@@ -6,12 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from battlebrokers.errors import ExitCode, InputError, ScenarioError, UsageError
 from battlebrokers.scenario.model import Scenario
 from battlebrokers.scenario.reader import load_scenario, read_scenario, scaled_count
+from support.examples import examples
 
 GOOD = """\
 name: small
@@ -259,7 +260,7 @@ PATHS = st.sampled_from(
 
 
 @given(st.dictionaries(PATHS, VALUES, max_size=4))
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@examples(200, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_stands_in_a_scenario_is_a_mistake_or_valid(changes: dict[str, object]) -> None:
     with suppress(ScenarioError):
         read_scenario(GOOD, "f", [f"{path}={json.dumps(value)}" for path, value in changes.items()])

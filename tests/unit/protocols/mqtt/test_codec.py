@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.protocols.mqtt.decode import decode
@@ -14,6 +14,7 @@ from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.framing import split_frames
 from battlebrokers.protocols.mqtt.malformed import MalformedPacket
 from battlebrokers.protocols.mqtt.packets import Packet, PacketType
+from support.examples import examples
 
 ValidPackets = Callable[[PacketType, int], st.SearchStrategy[Packet]]
 CASES = [(kind, version) for version in (4, 5) for kind in PacketType if (kind, version) != (PacketType.AUTH, 4)]
@@ -37,7 +38,7 @@ def read(frame: bytes, version: int) -> Packet:
 
 
 @each_packet
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_decode_undoes_encode(valid_packets: ValidPackets, kind: PacketType, version: int, data: st.DataObject) -> None:
     packet = data.draw(valid_packets(kind, version))
@@ -47,7 +48,7 @@ def test_decode_undoes_encode(valid_packets: ValidPackets, kind: PacketType, ver
 
 
 @each_packet
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(data=st.data())
 def test_a_packet_cut_short_or_made_longer_is_not_the_same_packet(
     valid_packets: ValidPackets, kind: PacketType, version: int, data: st.DataObject
@@ -68,7 +69,7 @@ def test_a_packet_cut_short_or_made_longer_is_not_the_same_packet(
 
 
 @each_packet
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_mutated_packets_decode_or_are_malformed(
     valid_packets: ValidPackets, kind: PacketType, version: int, data: st.DataObject
@@ -86,7 +87,7 @@ def test_mutated_packets_decode_or_are_malformed(
             assert read(encode(packet, spoken), spoken) == packet
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(st.integers(0, 255), st.binary(max_size=200), st.sampled_from([4, 5]))
 def test_random_bytes_decode_or_are_malformed(first_byte: int, body: bytes, version: int) -> None:
     with suppress(MalformedPacket):

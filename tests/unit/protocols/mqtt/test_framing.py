@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.framing import equal_frames, split_frames
 from battlebrokers.protocols.mqtt.packets import PubAck, Publish
 from battlebrokers.protocols.mqtt.varint import encode_varint
+from support.examples import examples
 
 SIZES = [0, 1, 2, 125, 126, 127, 128, 129, 16_383, 16_384, 16_385]
 
@@ -121,7 +122,7 @@ def test_no_frame_over_the_agreed_size_passes(size: int, most: int) -> None:
             assert split.frames or split.wanted_bytes == len(raw)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=300), st.integers(0, 300), st.sampled_from([4, 5]))
 def test_any_bytes_split_into_sane_frames(buffer: bytes, start: int, version: int) -> None:
     start = min(start, len(buffer))
@@ -192,7 +193,7 @@ def test_what_is_no_publish_is_no_run(raw: bytes) -> None:
     assert equal_frames(raw) is None
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(min_size=1, max_size=12), st.integers(1, 30), st.binary(max_size=40), st.booleans())
 @example(b"\xc0\x00", 20, b"", True)
 @example(b"\x30\x03\x00\x01t", 20, b"\x30", True)

@@ -6,13 +6,14 @@ import itertools
 from collections import defaultdict
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from battlebrokers.protocols.base import Outgoing
 from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.packets import Packet, PingResp, PubAck, PubComp, Publish, PubRec, PubRel, SubAck
 from battlebrokers.protocols.mqtt.properties import EMPTY, Properties
+from support.examples import examples
 from support.links import Bench
 
 OURS = 40
@@ -106,7 +107,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("version", "aliases"), [("3.1.1", False), ("5", False), ("5", True)])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_the_same_is_told_however_the_stream_is_cut(version: str, aliases: bool, data: st.DataObject):
     level = 5 if version == "5" else 4
@@ -120,7 +121,7 @@ def test_the_same_is_told_however_the_stream_is_cut(version: str, aliases: bool,
 
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data())
 def test_byte_by_byte_is_a_way_to_cut_too(version: str, data: st.DataObject):
     level = 5 if version == "5" else 4
@@ -130,7 +131,7 @@ def test_byte_by_byte_is_a_way_to_cut_too(version: str, data: st.DataObject):
 
 
 @pytest.mark.parametrize(("version", "aliases"), [("3.1.1", False), ("5", False), ("5", True)])
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(data=st.data())
 def test_a_damaged_stream_never_raises_and_is_judged_alike_however_it_is_cut(
     version: str, aliases: bool, data: st.DataObject
@@ -149,13 +150,13 @@ def test_a_damaged_stream_never_raises_and_is_judged_alike_however_it_is_cut(
 
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(chunks=st.lists(st.binary(min_size=1, max_size=400), max_size=20))
 def test_garbage_never_raises(version: str, chunks: list[bytes]):
     told(version, True, chunks)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(chunks=st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=5))
 def test_garbage_instead_of_a_welcome_is_told_and_ends_the_connection(chunks: list[bytes]):
     assume(chunks[0][0] >> 4 != 2)

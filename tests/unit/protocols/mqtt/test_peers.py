@@ -12,7 +12,7 @@ import pytest
 from amqtt.adapters import BufferReader
 from amqtt.mqtt import packet_class
 from amqtt.mqtt.packet import MQTTFixedHeader
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
@@ -41,10 +41,11 @@ from battlebrokers.protocols.mqtt.packets import (
     WillMessage,
 )
 from battlebrokers.protocols.mqtt.properties import Properties
+from support.examples import examples
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PacketType if kind is not PacketType.AUTH], ids=lambda k: k.name)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_amqtt_reads_our_packets_and_writes_the_same_bytes(
     valid_packets: Callable[[PacketType, int], st.SearchStrategy[Packet]], kind: PacketType, data: st.DataObject

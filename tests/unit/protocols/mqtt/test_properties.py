@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
@@ -15,6 +15,7 @@ from battlebrokers.protocols.mqtt.packets import PacketType
 from battlebrokers.protocols.mqtt.properties import EMPTY, Properties
 from battlebrokers.protocols.mqtt.property_codec import KINDS, Carrier, Kind, read_properties, write_properties
 from battlebrokers.protocols.mqtt.wire import Reader
+from support.examples import examples
 
 CARRIERS: list[Carrier] = [
     *(kind for kind in PacketType if kind not in {PacketType.PINGREQ, PacketType.PINGRESP}),
@@ -61,7 +62,7 @@ def test_the_table_agrees_with_pahos() -> None:
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_we_write_what_paho_writes_and_paho_reads_what_we_write(
     valid_properties: Callable[[Carrier], st.SearchStrategy[Properties]], carrier: Carrier, data: st.DataObject
@@ -102,7 +103,7 @@ def test_each_property_is_refused_where_it_does_not_belong(kind: Kind, carrier: 
             assert caught.value.reason == 0x82
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary(max_size=60), st.sampled_from(CARRIERS))
 def test_random_bytes_are_properties_or_malformed(raw: bytes, carrier: Carrier) -> None:
     try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.protocols.mqtt.session import LAST_ID, Flight, Session
+from support.examples import examples
 
 
 def flight(first_id: int, first_token: int, qos: int, payloads: tuple[bytes, ...] = (b"x",) * 9) -> Flight:
@@ -51,7 +52,7 @@ def test_a_whole_id_space_in_flight_is_possible(qos: int):
     assert session.free_ids() == 0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(1, 9000), st.integers(0, 2**32)), max_size=30))
 def test_ids_are_never_given_twice(steps: list[tuple[int, int]]):
     session = Session()

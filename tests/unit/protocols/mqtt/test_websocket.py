@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
@@ -13,6 +13,7 @@ from websockets.server import ServerProtocol
 
 from battlebrokers.protocols.mqtt.malformed import MalformedPacket
 from battlebrokers.protocols.mqtt.websocket import Unwrapper, WebSocketFault, close_frame, wrap
+from support.examples import examples
 
 SIZES = [0, 1, 3, 4, 5, 125, 126, 127, 1023, 1024, 1025, 1031, 65_535, 65_536, 100_003]
 
@@ -144,7 +145,7 @@ def test_the_frame_limit_holds_for_every_length_form() -> None:
     assert Unwrapper(100).feed(from_server(bytes(100))) == bytes(100)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_random_bytes_are_data_or_a_fault_and_nothing_piles_up(chunks: list[bytes]) -> None:
     unwrapper, fed, got = Unwrapper(), 0, 0
@@ -156,7 +157,7 @@ def test_random_bytes_are_data_or_a_fault_and_nothing_piles_up(chunks: list[byte
     assert got <= fed
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.binary(max_size=300), st.data())
 def test_mutated_frames_are_data_or_a_fault(payload: bytes, data: st.DataObject) -> None:
     stream = bytearray(from_server(payload[:200]) + from_server(payload[:100], 9) + from_server(payload))
