@@ -165,6 +165,7 @@ def chromium(path, profile, *options):
 
 
 @needs_chromium
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "battle", "hostile"])
 def test_a_real_browser_draws_every_chart_without_an_error(make_run, tmp_path, kind):
     runs = {
@@ -218,6 +219,7 @@ setTimeout(() => {
 
 
 @needs_chromium
+@pytest.mark.slow
 def test_buttons_legends_tables_and_the_shared_cursor_work(make_run, tmp_path):
     path = tmp_path / "report.html"
     before, _, after = page(make_run().lifelike(rate=50)).rpartition("</body>")
