@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from battlebrokers.analysis.stored import group_codes, int64_array, pieces, text_scalar
+from battlebrokers.analysis.columns import group_codes, int64_array, text_scalar
+from battlebrokers.analysis.stored import pieces
 from battlebrokers.analysis.traces import OUTSIDE
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS
 from battlebrokers.tables.run_folder import RunFolder

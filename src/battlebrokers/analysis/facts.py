@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from battlebrokers.analysis.columns import scalar_of
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import RunFolderError
 from battlebrokers.tables import measures, operations, resources
@@ -111,7 +112,7 @@ def phase_ns(phase: Phase) -> int:
 def where(rows: pa.Table, **equal: str | int | bool) -> pa.Table:
     """The rows whose columns equal the given values."""
     for name, value in equal.items():
-        rows = rows.filter(pc.equal(rows[name], pa.scalar(value, rows.schema.field(name).type)))
+        rows = rows.filter(pc.equal(rows[name], scalar_of(value, rows.schema.field(name).type)))
     return rows
 
 
@@ -124,9 +125,11 @@ def _measures(folder: RunFolder, table: Table) -> pa.Table:
     path = folder.table(table)
     schema = table.arrow_schema()
     if not path.is_dir():
-        return schema.empty_table()
+        return pa.Table.from_batches([], schema=schema)
     try:
-        return pa.concat_tables([schema.empty_table(), *(_read_file(file, schema) for file in _files(path))])
+        return pa.concat_tables(
+            [pa.Table.from_batches([], schema=schema), *(_read_file(file, schema) for file in _files(path))]
+        )
     except (pa.ArrowException, OSError) as error:
         raise RunFolderError(
             f"{path} cannot be read: {error}",
@@ -137,7 +140,7 @@ def _measures(folder: RunFolder, table: Table) -> pa.Table:
 def _recorded(folder: RunFolder, table: Table) -> pa.Table:
     """What can be read; a run that was killed may leave a damaged file, and the rest is still true."""
     schema = table.arrow_schema()
-    pieces = [schema.empty_table()]
+    pieces = [pa.Table.from_batches([], schema=schema)]
     for path in _files(folder.table(table)):
         try:
             pieces.append(_read_file(path, schema))

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from battlebrokers.analysis.columns import numbers_of, sums_by
 from battlebrokers.analysis.facts import MEASURE, Facts, total, where
 from battlebrokers.analysis.latency import LEVELS, percentiles
 from battlebrokers.analysis.model import (
@@ -110,7 +111,7 @@ def actions(facts: Facts) -> dict[str, Action]:
 
 def _action_percentiles(facts: Facts, kind: str, good: pa.Table) -> Percentiles:
     recorded = where(facts.operations, kind=kind, outcome="ok")
-    took_ns = np.sort(pc.subtract(recorded["ended_ns"], recorded["started_ns"]).drop_null().to_numpy())
+    took_ns = np.sort(numbers_of(pc.subtract(recorded["ended_ns"], recorded["started_ns"]).drop_null()))
     if not len(took_ns):  # the evidence is gone: percentiles of several fleets cannot be merged, the slowest is safe
         p50, p99 = (_milliseconds(pc.max(good[name]).as_py()) for name in ("p50_ns", "p99_ns"))
         return Percentiles(p50=p50, p99=p99, max=_milliseconds(pc.max(good["max_ns"]).as_py()), n=total(good, "n"))
@@ -131,18 +132,18 @@ def groups(facts: Facts) -> list[Group]:
     ledger = where(facts.ledger, phase=MEASURE)
     if ledger.num_rows == 0:
         return []
-    sums = ledger.group_by(keys).aggregate([*((name, "sum") for name in _LEDGER_COUNTS), ("promise_kept", "all")])
+    ledger = ledger.append_column("broken", pc.invert(ledger["promise_kept"]))
     response = distributions(where(facts.latencies, phase=MEASURE, kind="response"), keys)
     found = []
-    for row in sums.sort_by([(key, "ascending") for key in keys]).to_pylist():
+    for row in sums_by(ledger, keys, (*_LEDGER_COUNTS, "broken")):
         key = (row["fleet"], row["client_fleet"], row["qos"])
         found.append(
             Group(
                 fleet=row["fleet"],
                 client_fleet=row["client_fleet"],
                 qos=row["qos"],
-                **{name: row[f"{name}_sum"] for name in _LEDGER_COUNTS},
-                promise_kept=row["promise_kept_all"],
+                **{name: row[name] for name in _LEDGER_COUNTS},
+                promise_kept=not row["broken"],
                 response=percentiles(response.get(key, Distribution.empty())),
             )
         )

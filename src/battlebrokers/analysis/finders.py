@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from battlebrokers.analysis.columns import int64_array
 from battlebrokers.analysis.facts import MEASURE, Facts, where
 from battlebrokers.analysis.findings import SEVERITIES, Evidence, Finding, Severity
 from battlebrokers.analysis.losses import where_lost
@@ -189,9 +190,9 @@ def _memory(facts: Facts, _summary: Summary) -> Iterator[Finding]:
         return
     rows, measure = where(facts.resources, role="contender"), facts.measure
     at = rows["sampled_ns"]
-    rows = rows.filter(pc.and_(pc.greater_equal(at, measure.start_ns), pc.less(at, measure.end_ns))).sort_by(
-        "sampled_ns"
-    )
+    start, end = int64_array([measure.start_ns, measure.end_ns])
+    rows = rows.filter(pc.and_(pc.greater_equal(at, start), pc.less(at, end)))
+    rows = rows.take(pc.sort_indices(rows, [("sampled_ns", "ascending")]))
     for service in sorted(set(rows["service"].to_pylist())):
         memory = where(rows, service=service)["rss_bytes"].to_pylist()
         if len(memory) >= 6 and memory[-1] > max(GROWTH_RATIO * memory[0], memory[0] + GROWTH_BYTES):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from battlebrokers.analysis.columns import sums_by
+
 GATHERED = 0.5
 """A place is worth naming if it holds at least this share of all losses…"""
 UNFAIR = 1.5
@@ -35,12 +37,12 @@ def where_lost(ledger: pa.Table) -> list[LossPlace]:
         (["topic"], "on topic {topic}"),
         (["fleet", "client_fleet", "qos"], "on the way from {fleet} to {client_fleet} at QoS {qos}"),
     ):
-        sums = ledger.group_by(keys).aggregate([("lost", "sum"), ("expected", "sum")])
-        if sums.num_rows < 2:
+        sums = sums_by(ledger, keys, ("lost", "expected"))
+        if len(sums) < 2:
             continue
-        top = sums.sort_by([("lost_sum", "descending")]).slice(0, 1).to_pylist()[0]
-        share, fair_share = top["lost_sum"] / lost, top["expected_sum"] / max(1, expected)
+        top = max(sums, key=lambda row: row["lost"])
+        share, fair_share = top["lost"] / lost, top["expected"] / max(1, expected)
         if share >= GATHERED and share >= UNFAIR * fair_share:
             rows = " AND ".join(f"{key} = {top[key]!r}" for key in keys)
-            found.append(LossPlace(words.format(**top), rows, top["lost_sum"], share))
+            found.append(LossPlace(words.format(**top), rows, top["lost"], share))
     return sorted(found, key=lambda place: place.share, reverse=True)

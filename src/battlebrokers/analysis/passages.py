@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from battlebrokers.analysis.stored import group_codes, int64_array, numbers_of, pieces, text_scalar, whole
+from battlebrokers.analysis.columns import group_codes, int64_array, numbers_of, text_scalar
+from battlebrokers.analysis.stored import pieces, whole
 from battlebrokers.analysis.traces import OUTSIDE
 from battlebrokers.tables import HOPS
 from battlebrokers.tables.run_folder import RunFolder

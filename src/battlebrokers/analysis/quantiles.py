@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from battlebrokers.analysis.columns import floats_of, numbers_of, ordered_groups
 from battlebrokers.tables.measures import BUCKET_LOST, bucket_value_ns
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-_MERGE = [("n", "sum"), ("sum_ns", "sum"), ("min_ns", "min"), ("max_ns", "max")]
 
 
 def rank_of(p: float, total: int) -> int:
@@ -49,14 +48,7 @@ class Distribution:
         """Merge rows of the `latencies` table, whatever else they are grouped by."""
         if rows.num_rows == 0:
             return cls.empty()
-        merged = rows.group_by("bucket").aggregate(_MERGE).sort_by("bucket")
-        return cls(
-            merged["bucket"].to_numpy().astype(np.int64),
-            merged["n_sum"].to_numpy().astype(np.int64),
-            merged["sum_ns_sum"].to_numpy().astype(np.float64),
-            merged["min_ns_min"].to_numpy(zero_copy_only=False).astype(np.float64),
-            merged["max_ns_max"].to_numpy(zero_copy_only=False).astype(np.float64),
-        )
+        return distributions(rows, ())[()]
 
     @classmethod
     def merged(cls, parts: Iterable[Distribution]) -> Distribution:
@@ -64,16 +56,25 @@ class Distribution:
         pieces = [part for part in parts if part.total]
         if not pieces:
             return cls.empty()
-        buckets, where = np.unique(np.concatenate([piece.bucket for piece in pieces]), return_inverse=True)
-        n = np.zeros(len(buckets), np.int64)
-        sum_ns = np.zeros(len(buckets))
-        min_ns = np.full(len(buckets), np.nan)
-        max_ns = np.full(len(buckets), np.nan)
-        np.add.at(n, where, np.concatenate([piece.n for piece in pieces]))
-        np.add.at(sum_ns, where, np.concatenate([piece.sum_ns for piece in pieces]))
-        np.fmin.at(min_ns, where, np.concatenate([piece.min_ns for piece in pieces]))
-        np.fmax.at(max_ns, where, np.concatenate([piece.max_ns for piece in pieces]))
-        return cls(buckets, n, sum_ns, min_ns, max_ns)
+        names = ("bucket", "n", "sum_ns", "min_ns", "max_ns")
+        return cls.added(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in names))
+
+    @classmethod
+    def added(cls, bucket: Ints, n: Ints, sum_ns: Floats, min_ns: Floats, max_ns: Floats) -> Distribution:
+        """Counts of any buckets in any order, those of one bucket added up."""
+        buckets, where = np.unique(bucket, return_inverse=True)
+        sums = cls(
+            buckets,
+            np.zeros(len(buckets), np.int64),
+            np.zeros(len(buckets)),
+            np.full(len(buckets), np.nan),
+            np.full(len(buckets), np.nan),
+        )
+        np.add.at(sums.n, where, n)
+        np.add.at(sums.sum_ns, where, sum_ns)
+        np.fmin.at(sums.min_ns, where, min_ns)
+        np.fmax.at(sums.max_ns, where, max_ns)
+        return sums
 
     @property
     def total(self) -> int:
@@ -137,17 +138,13 @@ def distributions(rows: pa.Table, by: Sequence[str]) -> dict[tuple[object, ...],
     """One distribution per distinct combination of the `by` columns, in the order of their values."""
     if rows.num_rows == 0:
         return {}
-    merged = rows.group_by([*by, "bucket"]).aggregate(_MERGE)
-    merged = merged.sort_by([(name, "ascending") for name in (*by, "bucket")])
-    keys = list(zip(*(merged[name].to_pylist() for name in by), strict=True))
-    starts = [i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]]
-    bucket = merged["bucket"].to_numpy().astype(np.int64)
-    n = merged["n_sum"].to_numpy().astype(np.int64)
-    sum_ns = merged["sum_ns_sum"].to_numpy().astype(np.float64)
-    min_ns = merged["min_ns_min"].to_numpy(zero_copy_only=False).astype(np.float64)
-    max_ns = merged["max_ns_max"].to_numpy(zero_copy_only=False).astype(np.float64)
-    found = {}
-    for start, end in zip(starts, [*starts[1:], len(keys)], strict=True):
-        part = slice(start, end)
-        found[keys[start]] = Distribution(bucket[part], n[part], sum_ns[part], min_ns[part], max_ns[part])
-    return found
+    groups, keys = ordered_groups(rows, by)
+    bucket = numbers_of(rows["bucket"]).astype(np.int64)
+    n, sum_ns = numbers_of(rows["n"]), numbers_of(rows["sum_ns"])
+    min_ns, max_ns = floats_of(rows["min_ns"]), floats_of(rows["max_ns"])
+    order = np.argsort(groups, kind="stable")
+    parts = np.split(order, np.searchsorted(groups[order], np.arange(1, len(keys))))
+    return {
+        key: Distribution.added(bucket[part], n[part], sum_ns[part], min_ns[part], max_ns[part])
+        for key, part in zip(keys, parts, strict=True)
+    }

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from battlebrokers.analysis.stored import int64_array, numbers_of, text_scalar, whole
+from battlebrokers.analysis.columns import int64_array, numbers_of, text_scalar
+from battlebrokers.analysis.stored import whole
 from battlebrokers.errors import InputError
 from battlebrokers.tables import HOPS, JOURNEYS
 from battlebrokers.tables.run_folder import RunFolder
@@ -130,11 +131,12 @@ class Traces:
         device, colon, seq = name.partition(":")
         try:
             if colon:
-                rows = pc.and_(pc.equal(self._rows["device"], int(device)), pc.equal(self._rows["seq"], int(seq)))
+                wanted = (int64_array([int(device)])[0], int64_array([int(seq)])[0])
+                rows = pc.and_(pc.equal(self._rows["device"], wanted[0]), pc.equal(self._rows["seq"], wanted[1]))
             else:
                 number = int(name, 16)
                 number -= 1 << 64 if number >> 63 else 0
-                rows = pc.equal(self._rows["trace"], pa.scalar(number, pa.int64()))
+                rows = pc.equal(self._rows["trace"], int64_array([number])[0])
         except (ValueError, OverflowError, pa.ArrowInvalid):
             raise InputError(f"{name!r} names no message", hint="Say device:seq, for example 12:345.") from None
         return self.of(pc.unique(self._rows.filter(rows)["trace"]).to_pylist())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from battlebrokers.analysis.columns import sums_by
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.facts import Facts, where
 from battlebrokers.analysis.latency import measured, per_second
@@ -54,9 +55,8 @@ class Pool:
         """A column of the timeline per second, summed over fleets, averaged over runs."""
         sums: Series = {}
         for facts in self.facts:
-            rows = where(facts.timeline, side=side).group_by("second").aggregate([(column, "sum")])
-            for second, value in zip(rows["second"].to_pylist(), rows[f"{column}_sum"].to_pylist(), strict=True):
-                sums[second] = sums.get(second, 0.0) + value
+            for row in sums_by(where(facts.timeline, side=side), ("second",), (column,)):
+                sums[row["second"]] = sums.get(row["second"], 0.0) + row[column]
         return {second: value / len(self.conclusions) for second, value in sorted(sums.items())}
 
     def services(self, role: str) -> list[str]:
