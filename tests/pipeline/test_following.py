@@ -1,0 +1,111 @@
+"""How well messages are followed through services that wrap them: precision and recall on a trace that is known."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from battlebrokers.dissect.payload_ids import header_id, payload_id
+from battlebrokers.pipeline.conform import conform
+from battlebrokers.pipeline.steps.hops import hops
+from battlebrokers.pipeline.steps.talked import talked
+from battlebrokers.tables import HOPS, MESSAGES, STREAMS, Table
+from support.labelled_trace import STREAMS as CONNECTIONS
+from support.labelled_trace import Pair, Trace, judge, labelled_trace, pairs_of, same_payload
+
+SEEDS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def trace(request: pytest.FixtureRequest) -> Trace:
+    return labelled_trace(seed=request.param)
+
+
+def followed(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> dict[str, set[Pair]]:
+    """Rows in, pairs out, per way of matching: the one place that knows which code does it."""
+
+    def frame(table: Table, given: Iterable[dict[str, Any]]) -> Any:
+        absent = {c.name: None if c.nullable else {"string": "", "bool": False}.get(c.kind, 0) for c in table.columns}
+        filled = [tuple((absent | row)[name] for name in table.column_names) for row in given]
+        return spark.createDataFrame(filled, table.spark_ddl())
+
+    streams = [
+        {"stream": stream, "client_service": client, "server_service": server, "server": "10.0.0.9", "server_port": 1}
+        for stream, (client, server) in CONNECTIONS.items()
+    ]
+    told = conform(hops(talked(frame(MESSAGES, rows), frame(STREAMS, streams))), HOPS)
+    groups: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    for row in told.select("matched_by", "trace", "stream", "number").collect():
+        groups[row["matched_by"], row["trace"]].append((row["stream"], row["number"]))
+    ways = {way for way, _ in groups}
+    return {way: pairs_of(keys for (found, _), keys in groups.items() if found == way) for way in ways}
+
+
+def by_id(trace: Trace) -> set[Pair]:
+    """Rows with the same identifier; one that is said twice on a wire with different payloads names no message."""
+    groups: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for key, payload in trace.payloads.items():
+        if (number := payload_id(payload)) is not None:
+            groups[number].append(key)
+    return pairs_of(
+        keys
+        for keys in groups.values()
+        if len({(key[0], trace.payloads[key]) for key in keys}) == len({stream for stream, _ in keys})
+    )
+
+
+def header_rows(trace: Trace) -> set[Pair]:
+    ours = {(row["stream"], row["number"]) for row in trace.rows if row["device"] is not None}
+    return {pair for pair in trace.true_pairs if pair <= ours}
+
+
+@pytest.mark.spark
+def test_headers_and_fingerprints_link_what_they_can_and_nothing_else(spark: SparkSession, trace: Trace) -> None:
+    found = followed(spark, trace.rows)
+    headers = judge(found["header"], trace.true_pairs, header_rows(trace))
+    assert (headers.precision, headers.recall) == (1.0, 1.0)
+    without = same_payload(trace) - header_rows(trace)
+    fingerprints = judge(found["fingerprint"], trace.true_pairs, without)
+    assert (fingerprints.precision, fingerprints.recall) == (1.0, 1.0)
+
+
+@pytest.mark.spark
+def test_without_identifiers_what_services_wrap_is_lost_from_sight(spark: SparkSession, trace: Trace) -> None:
+    found = set().union(*followed(spark, trace.rows).values())
+    identified = trace.pairs["identified"] | trace.pairs["encoded"]
+    assert judge(found, trace.true_pairs, identified).recall < 0.35
+    both = found | by_id(trace)
+    findable = trace.true_pairs - trace.pairs["repeated"] - trace.pairs["owned"]
+    assert judge(both, trace.true_pairs).precision > 0.99
+    assert judge(both, trace.true_pairs, findable).recall > 0.99
+
+
+def test_identifiers_link_every_wrapped_message_and_nothing_else(trace: Trace) -> None:
+    carrying = trace.pairs["header"] | trace.pairs["identified"] | trace.pairs["encoded"]
+    found = judge(by_id(trace), trace.true_pairs, carrying)
+    assert (found.precision, found.recall) == (1.0, 1.0)
+
+
+def test_a_header_in_a_row_and_one_in_a_payload_are_the_same_number(trace: Trace) -> None:
+    ours = [row for row in trace.rows if row["device"] is not None]
+    assert len(ours) > 100
+    for row in ours:
+        assert payload_id(trace.payloads[row["stream"], row["number"]]) == header_id(row["device"], row["seq"])
+
+
+def test_what_repeats_or_names_a_device_is_not_linked_by_id(trace: Trace) -> None:
+    blurred = {key for key, family in trace.family.items() if family in ("repeated", "owned", "plain")}
+    assert not any(pair & blurred for pair in by_id(trace))
+
+
+def test_the_trace_is_hard_enough(trace: Trace) -> None:
+    """Many are under way at once, some are lost, and half of all payloads change on their way."""
+    rows = sorted(trace.rows, key=lambda row: row["first_ns"])
+    assert {row["stream"] for row in rows[20:60]} == {1, 2, 3, 4}
+    per_stream = [sum(row["stream"] == stream for row in rows) for stream in (1, 4)]
+    assert per_stream[0] > per_stream[1] > 300
+    assert len(same_payload(trace)) < 0.5 * len(trace.true_pairs)
