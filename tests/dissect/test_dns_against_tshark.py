@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from support.wiretap import found, free_port, nanoseconds, needs, overheard, running, tshark, wiretap
+from support.wiretap import found, free_port, hears, nanoseconds, needs, overheard, running, tshark, until, wiretap
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,8 +32,8 @@ def test_queries_and_answers_are_tsharks(tmp_path: Path) -> None:
         "--txt-record=text.test," + ",".join(["x" * 200] * 10), "--mx-host=mail.test,10.1.2.4,10",
         "--conf-file=/dev/null", "--pid-file=", *(["--user=root"] if os.geteuid() == 0 else []),
     ]  # fmt: skip
-    with wiretap(capture, port), running(command):
-        time.sleep(0.7)
+    with wiretap(capture, port), running(command) as server:
+        until(lambda: hears(server, port), what="dnsmasq")
         for words in (
             ["a.known.test"], ["b.known.test", "AAAA"], ["missing.test"], ["text.test", "TXT"], ["mail.test", "MX"],
             ["elsewhere.example"], ["a.known.test", "+tcp"], ["text.test", "TXT", "+tcp"], ["MiXed.Known.TEST"],

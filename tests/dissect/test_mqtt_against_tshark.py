@@ -9,7 +9,6 @@ Deviations, with their reasons:
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +58,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]
 
 def client(port: int, version: int, transport: str, name: str):
     made = paho.Client(paho.CallbackAPIVersion.VERSION2, name, protocol=version, transport=transport)
+    made.pinged = threading.Event()
+    made.on_log = lambda _client, _user, _level, text: made.pinged.set() if "PINGRESP" in text else None
     made.connect("127.0.0.1", port, keepalive=1)
     made.loop_start()
     until(made.is_connected, what=name)
@@ -81,8 +82,8 @@ def talk(port: int, version: int, transport: str) -> None:
         one.wait_for_publish(20)
     until(lambda: len(arrived) == MESSAGES, what="delivery")
     reader.unsubscribe("other")
-    time.sleep(1.6)
     for one in (writer, reader):
+        assert one.pinged.wait(10)
         one.disconnect()
         one.loop_stop()
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,7 +87,7 @@ def test_types_and_transactions_are_tsharks(switches: Switches, tmp_path: Path, 
             "--", "add-port", "s1", "p2", "--", "set", "interface", "p2", "type=dummy",
         )  # fmt: skip
         until(lambda: listens(manager), what="the switch")
-        time.sleep(1.5)
+        until(lambda: any("SET_CONFIG" in one.kinds for one in overheard(capture, controller)), what="their greeting")
         for number in range(12):
             switches.inject("p1" if number % 2 else "p2", number)
         remote = f"tcp:127.0.0.1:{manager}"

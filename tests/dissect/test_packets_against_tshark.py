@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import struct
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +23,7 @@ import pytest
 from battlebrokers.pipeline.sources.capture import CaptureReader
 from support import capture_writer as write
 from support.capture_writer import Frame
+from support.wiretap import Beacon, capturing
 
 pytestmark = [
     pytest.mark.slow,
@@ -224,18 +223,9 @@ def test_captures_of_real_traffic(tmp_path: Path, how: str):
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     path = tmp_path / "capture"
-    capturing = subprocess.Popen([*command, str(path)], stderr=subprocess.PIPE)
-    try:
-        deadline = time.monotonic() + 10
-        while (not path.exists() or path.stat().st_size < 24) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.5)
+    with Beacon() as beacon, capturing(command, path, beacon, interfaces=command.count("-i")):
         talk(socket.AF_INET, "127.0.0.1")
         talk(socket.AF_INET6, "::1")
-        time.sleep(1.0)
-    finally:
-        capturing.send_signal(signal.SIGINT)
-        capturing.communicate(timeout=10)
     read = assert_the_same(path, at_least=30)
     assert {row["source"] for row in read} >= {"127.0.0.1", "::1"}
     whole = "snap" not in how

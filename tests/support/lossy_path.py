@@ -25,6 +25,7 @@ from random import Random
 _PORT = 7777
 _SERVER = "10.77.0.2"
 _SENT_BYTES = 400_000
+_LISTENS, _WAITS_TO_FORGET = "0A", "06"  # as /proc/net/tcp calls these states
 
 
 @dataclass(slots=True)
@@ -67,8 +68,16 @@ class Path:
             assert server.stdout.readline() == b"ready\n"
             command = ["ip", "netns", "exec", self.client, sys.executable, __file__, "send"]
             subprocess.run(command, check=True, timeout=60)
-            time.sleep(0.5)
+            deadline = time.monotonic() + 10
+            while not _all_said(server.pid) and time.monotonic() < deadline:
+                time.sleep(0.02)
         return capture
+
+
+def _all_said(server: int) -> bool:
+    """Whether every connection in a process's namespace has had its last acknowledgement."""
+    table = FilePath(f"/proc/{server}/net/tcp").read_text().splitlines()[1:]
+    return {row.split()[3] for row in table} <= {_LISTENS, _WAITS_TO_FORGET}
 
 
 @contextlib.contextmanager

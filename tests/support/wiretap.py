@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -13,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from battlebrokers.dissect.boundaries import parts
 from battlebrokers.dissect.frames import packets
 from battlebrokers.dissect.parts import chunks, walker
 from battlebrokers.dissect.segments import ACK, SYN, Segments
-from battlebrokers.dissect.stream import Stream
+from battlebrokers.dissect.stream import Reader, Stream
 from support import capture_writer
 from support.conversation import Heard, Turn, segments
+from support.told import reader
 
 TCP, UDP = 6, 17
 
@@ -56,21 +59,59 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def hears(server: subprocess.Popen[bytes], port: int) -> bool:
+    """Whether this server has opened this UDP port."""
+    return any(one.laddr.port == port for one in psutil.Process(server.pid).net_connections("udp4"))
+
+
 @contextlib.contextmanager
 def wiretap(path: Path, *ports: int) -> Iterator[None]:
     """Everything on loopback from or to these ports lands in `path`."""
-    filters = " or ".join(f"port {port}" for port in ports)
-    tap = subprocess.Popen(
-        ["dumpcap", "-q", "-i", "lo", "-f", filters, "-w", str(path)], stderr=subprocess.PIPE, text=True
-    )
-    try:
-        until(lambda: path.exists() and path.stat().st_size > 0, what="dumpcap")
-        time.sleep(0.3)
-        yield
-        time.sleep(0.8)
-    finally:
-        tap.send_signal(signal.SIGINT)
-        tap.communicate(timeout=20)
+    with Beacon() as beacon:
+        filters = " or ".join(f"port {port}" for port in (*ports, beacon.port))
+        with capturing(["dumpcap", "-q", "-i", "lo", "-f", filters, "-w"], path, beacon):
+            yield
+
+
+@contextlib.contextmanager
+def capturing(command: list[str], path: Path, beacon: Beacon, *, interfaces: int = 1) -> Iterator[None]:
+    """Run a capture program that writes to `path`; nothing said meanwhile on loopback is missing when it ends."""
+    with subprocess.Popen([*command, str(path)], stderr=subprocess.DEVNULL) as program:
+        try:
+            until(lambda: beacon.shines_in(path, interfaces), what=f"the start of {command[0]}")
+            beacon.forget()
+            yield
+            until(lambda: beacon.shines_in(path, interfaces), what=f"the end of what {command[0]} writes")
+        finally:
+            program.send_signal(signal.SIGINT)
+            program.wait(20)
+
+
+class Beacon:
+    """Datagrams to itself on loopback: once one is in a capture, so is all that was said there before it."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self.port = int(self._socket.getsockname()[1])
+        self._sent: list[bytes] = []
+
+    def __enter__(self) -> Beacon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def shines_in(self, capture: Path, interfaces: int) -> bool:
+        """Send one more, and say whether one of them was captured on so many interfaces."""
+        self._sent.append(os.urandom(16))
+        self._socket.sendto(self._sent[-1], self._socket.getsockname())
+        content = capture.read_bytes() if capture.exists() else b""
+        return any(content.count(one) >= interfaces for one in self._sent)
+
+    def forget(self) -> None:
+        """What comes next asks about what is said from now on."""
+        self._sent.clear()
 
 
 @contextlib.contextmanager
@@ -113,11 +154,11 @@ def overheard(capture: Path, port: int, *, window: int = 500) -> list[Heard]:
                 if row["protocol"] == TCP and row["flags"] & (SYN | ACK) == SYN:
                     uses[key] = uses.get(key, 0) + 1
                 conversations.setdefault((*key, uses.get(key, 0)), []).append(row)
-    return [_heard(rows, key[0], key[1], port, read, window) for key, rows in conversations.items()]
+    return [_heard(rows, key[0], key[1], port, reader(content), window) for key, rows in conversations.items()]
 
 
 def _heard(
-    rows: list[dict[str, Any]], protocol: int, client_port: int, port: int, read: Callable[[int, int], bytes],
+    rows: list[dict[str, Any]], protocol: int, client_port: int, port: int, read: Reader,
     window: int,
 ) -> Heard:  # fmt: skip
     def column(name: str, absent: int = 0) -> np.ndarray:
@@ -131,10 +172,7 @@ def _heard(
     )  # fmt: skip
     result = Heard(Stream("tcp" if protocol == TCP else "udp", client_port, port, read))
     for start in range(0, len(columns), window):
-        result.stream.push(columns.part(start, start + window), last=start + window >= len(columns))
-        result.messages += [told for _, told in result.stream.messages]
-        result.exchanges += result.stream.exchanges
-        result.stream.messages, result.stream.exchanges = [], []
+        result.record.push(result.stream, columns.part(start, start + window), last=start + window >= len(columns))
     return result
 
 
