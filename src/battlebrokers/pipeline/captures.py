@@ -1,47 +1,45 @@
-"""From capture files to packets, streams, messages and exchanges: the Spark side of `bb pcap` and of captured runs.
+"""From capture files to packets, streams, messages, exchanges and what they add up to: the work behind `bb pcap`.
 
-Called by the analyst. Headers travel through Spark, payloads stay in the capture and are read where they are needed.
+Called by the analyst, for captures alone and for captured runs. Four stages in two Spark jobs; between them travel
+blocks of headers, while payloads stay in the capture and are read where they are needed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import SparkSession
 
-from battlebrokers.pipeline.conform import conform
-from battlebrokers.pipeline.conversations import FILE_SHIFT, WANTED, Surroundings, as_structs, converse, result_ddl
-from battlebrokers.pipeline.sources.capture import CaptureSource, prepared
-from battlebrokers.pipeline.steps.hops import hops
-from battlebrokers.pipeline.steps.responses import responses
-from battlebrokers.pipeline.steps.talked import asked, talked
-from battlebrokers.pipeline.steps.traffic import traffic
+from battlebrokers.dissect.boundaries import PART_BYTES
+from battlebrokers.pipeline.conversations import Surroundings
+from battlebrokers.pipeline.sources.capture import prepared
+from battlebrokers.pipeline.sources.files import RandomFile
+from battlebrokers.pipeline.stages.hops import HopStage
+from battlebrokers.pipeline.stages.packets import PacketStage, file_parts
+from battlebrokers.pipeline.stages.peers import keys, numbers
+from battlebrokers.pipeline.stages.progress import StageProgress
+from battlebrokers.pipeline.stages.responses import Answers
+from battlebrokers.pipeline.stages.streams import Counts, StreamStage
+from battlebrokers.pipeline.stages.table_files import TableFile, read_file
+from battlebrokers.pipeline.stages.traffic import TrafficSum
+from battlebrokers.pipeline.stages.wires import Sums, WireStage
 from battlebrokers.pipeline.store import LocalStore, Store
-from battlebrokers.pipeline.without_pandas import show_pandas
+from battlebrokers.pipeline.twins import twins
 from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, RESPONSES, STREAMS, TRAFFIC, Table
 from battlebrokers.tables.manifest import Manifest
 
 Progress = Callable[[str, int, int], None]
 SUMMARY = "decoded/summary.json"
-_STEPS = 8
-_PACKETS_PER_PARTITION = 250_000
-_ABSENT: dict[str, bool | float | int | str] = {
-    "seq": 0,
-    "ack": 0,
-    "flags": 0,
-    "window": 0,
-    "window_shift": -1,
-    "mss": 0,
-    "payload_at": 0,
-}
-"""What stands for a header field a packet does not have."""
+_WRITTEN = (PACKETS, STREAMS, MESSAGES, EXCHANGES, HOPS, RESPONSES, TRAFFIC)
+_SHARE_BYTES = 24 << 20
+"""About so much of the captures a task follows the conversations of."""
+_LEAST_SHARE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,113 +74,136 @@ def captures_of(manifest: Manifest, store: Store) -> Captures | None:
 def decode(
     spark: SparkSession, captures: Captures, target: Store, on_progress: Progress = lambda *_: None
 ) -> dict[str, Any]:
-    """Write the tables of the decoded layer and a summary; returns the summary."""
+    """Write the tables of what was captured and a summary; returns the summary."""
     began = time.monotonic()
     target.delete("decoded")
+    for table in _WRITTEN:
+        target.delete(table.folder)
     plain, defects = prepared(captures.files, target)
-    on_progress("captures", 1, _STEPS)
-    spark.dataSource.register(CaptureSource)
-    wires = captures.wires or range(len(plain))
-    reader = spark.read.format("capture").option("wires", ",".join(map(str, wires)))
-    _write(reader.load(list(plain)), PACKETS, target)
-    packets = _table(spark, target, PACKETS)
-    damaged = packets.where("fault = 'record'").groupBy("file").agg(F.count("*"), F.sum("original_bytes")).collect()
-    defects += [_damage(captures.files[file], places, size) for file, places, size in damaged]
-    count = packets.count() - sum(places for _, places, _ in damaged)
-    on_progress("packets", 2, _STEPS)
-    around = Surroundings(plain, captures.captured_at, captures.names, captures.hints)
-    told = _conversations(packets, count, around).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        for place, table in enumerate((STREAMS, MESSAGES, EXCHANGES)):
-            _write(told.where(F.col(table.name).isNotNull()).select(f"{table.name}.*"), table, target)
-            on_progress(table.name, 3 + place, _STEPS)
-    finally:
-        told.unpersist()
-    _tell_wires(spark, target, on_progress)
-    summary = _summary(spark, target, count) | {"defects": defects, "seconds": round(time.monotonic() - began, 3)}
+    work = _Work(spark, captures, plain, {table.name: target.locate(table.folder) for table in _WRITTEN})
+    counts = work.decode(on_progress)
+    sums = work.add_up(on_progress)
+    for table, rows in ((TRAFFIC, sums.traffic.table()), (RESPONSES, sums.answers.table())):
+        work.write(table, rows)
+    defects += _damages(captures.files, counts)
+    summary = _summary(counts) | {"defects": defects, "seconds": round(time.monotonic() - began, 3)}
     target.write(SUMMARY, msgspec.json.encode(summary))
     return summary
 
 
-def _damage(file: str, places: int, size: int) -> dict[str, Any]:
-    return {"file": file, "reason": f"{places} damaged places, {size} bytes skipped", "count": places}
+class _Work:
+    """The Spark jobs of one decoding."""
+
+    def __init__(self, spark: SparkSession, captures: Captures, plain: Sequence[str], folders: dict[str, str]) -> None:
+        self._context = spark.sparkContext
+        self._captures = captures
+        self._plain = plain
+        self._folders = folders
+        self._parts = file_parts(plain, PART_BYTES)
+        self._shares = _shares(sum(_size(path) for path in plain), self._context.defaultParallelism)
+        self._tasks = len(self._parts) + 3 * self._shares
+
+    def decode(self, on_progress: Progress) -> Counts:
+        """Captures to packets, streams, messages and exchanges."""
+        captures = self._captures
+        wires = captures.wires or range(len(self._plain))
+        packets = PacketStage(self._plain, list(wires), self._folders[PACKETS.name], self._shares)
+        around = Surroundings(self._plain, captures.captured_at, captures.names, captures.hints)
+        streams = StreamStage(around, self._folders)
+        planned = self._context.parallelize(self._parts, max(1, len(self._parts)))
+        found = _moved(planned.mapPartitionsWithIndex(packets), self._shares).mapPartitionsWithIndex(streams)
+        counts = Counts()
+        with self._telling("decoding", 0, on_progress):
+            for one in found.collect():
+                counts.add(one)
+        return counts
+
+    def add_up(self, on_progress: Progress) -> Sums:
+        """What was decoded to hops, and the sums of responses and traffic."""
+        left_out = self._context.broadcast(self._twins())
+        wires = WireStage(self._folders, left_out, self._shares)
+        tasks = self._context.parallelize(range(self._shares), self._shares)
+        found = _moved(tasks.mapPartitions(wires), self._shares)
+        sums = Sums(TrafficSum(), Answers())
+        with self._telling("following", len(self._parts) + self._shares, on_progress):
+            for one in found.mapPartitionsWithIndex(HopStage(self._folders[HOPS.name])).collect():
+                sums.merge(one)
+        left_out.destroy()
+        return sums
+
+    def write(self, table: Table, rows: pa.Table) -> None:
+        """A small table."""
+        with TableFile(self._folders[table.name], table, 0) as file:
+            for batch in rows.to_batches():
+                file.write(batch)
+
+    def _telling(self, name: str, done: int, on_progress: Progress) -> StageProgress:
+        planned = self._tasks - done
+        return StageProgress(self._context, planned, lambda now, _: on_progress(name, done + now, self._tasks))
+
+    def _twins(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The conversations that were seen at both ends and are counted at the other one."""
+        if len(self._plain) < 2:
+            return np.empty(0, dtype=np.int64)
+        rows = [
+            batch
+            for task in range(self._shares)
+            for batch in read_file(self._folders[STREAMS.name], task, list(STREAMS.column_names))
+        ]
+        found = twins(pa.Table.from_batches(rows, STREAMS.arrow_schema()))
+        return keys(numbers(found["stream"]), numbers(found["epoch"]))
 
 
-def _conversations(packets: DataFrame, count: int, around: Surroundings) -> DataFrame:
-    parallel = packets.sparkSession.sparkContext.defaultParallelism
-    low = "struct(source, source_port) < struct(destination, destination_port)"
-    told = packets.where("stream IS NOT NULL AND (fault IS NULL OR fault = 'truncated')").fillna(_ABSENT)
-    place = f"shiftleft(CAST(file AS BIGINT), {FILE_SHIFT}) | payload_at"
-    narrow = told.withColumns({"low": F.expr(low), "payload_at": F.expr(place)}).select(*WANTED)
-
-    def body(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return as_structs(converse(batches, around))
-
-    show_pandas()
-    partitions = max(parallel, count // _PACKETS_PER_PARTITION)
-    together = narrow.repartition(partitions, "stream").sortWithinPartitions("stream", "captured_ns", "file", "at")
-    return together.mapInArrow(body, result_ddl())
+def _moved(values: Any, tasks: int) -> Any:
+    """Pairs of a task's number and a value, brought to that task."""
+    return values.partitionBy(tasks, _itself)
 
 
-def _tell_wires(spark: SparkSession, target: Store, on_progress: Progress) -> None:
-    """What the decoded tables add up to, between services."""
-    streams, messages, exchanges = (_table(spark, target, table) for table in (STREAMS, MESSAGES, EXCHANGES))
-    spoken = talked(messages, streams)
-    made = (
-        (HOPS, hops(spoken)),
-        (RESPONSES, responses(asked(exchanges, streams))),
-        (TRAFFIC, traffic(spoken, exchanges)),
-    )
-    for place, (table, frame) in enumerate(made):
-        _write(frame, table, target)
-        on_progress(table.name, 6 + place, _STEPS)
+def _itself(task: int) -> int:
+    return task
 
 
-def _table(spark: SparkSession, target: Store, table: Table) -> DataFrame:
-    return spark.read.schema(table.spark_ddl()).parquet(target.locate(table.folder))
+def _size(path: str) -> int:
+    with RandomFile(path) as file:
+        return file.size
 
 
-def _write(frame: DataFrame, table: Table, target: Store) -> None:
-    writer = conform(frame, table).write.mode("overwrite").option("compression", "zstd")
-    writer.option("parquet.compression.codec.zstd.level", "1").parquet(target.locate(table.folder))
+def _shares(size_bytes: int, parallel: int) -> int:
+    """In how many shares conversations are followed: enough for all cores, small enough for each one's memory."""
+    return max(1, size_bytes // _SHARE_BYTES, min(2 * parallel, size_bytes // _LEAST_SHARE_BYTES))
 
 
-def _summary(spark: SparkSession, target: Store, packets: int) -> dict[str, Any]:
+def _damages(files: Sequence[str], counts: Counts) -> Iterable[dict[str, Any]]:
+    for number, file in enumerate(files):
+        places = sum(read.damages for read in counts.read if read.file == number)
+        size = sum(read.damaged_bytes for read in counts.read if read.file == number)
+        if places:
+            yield {"file": file, "reason": f"{places} damaged places, {size} bytes skipped", "count": places}
+
+
+def _summary(counts: Counts) -> dict[str, Any]:
     """The numbers everybody asks first, under their stable names."""
-    streams = _table(spark, target, STREAMS)
-    totals = {name: F.sum(column).alias(name) for name, column in _TOTALS.items()}
-    (sums,) = streams.agg(F.count("*").alias("streams"), *totals.values()).collect()
     messages: dict[str, dict[str, int]] = {}
-    for row in (
-        _table(spark, target, MESSAGES).groupBy("protocol", "kind").count().orderBy("protocol", "kind").collect()
-    ):
-        messages.setdefault(row["protocol"], {})[row["kind"]] = row["count"]
-    exchanges: dict[str, dict[str, int]] = {}
-    answered = F.col("outcome") != "unanswered"
-    counted = _table(spark, target, EXCHANGES).groupBy("protocol").agg(
-        F.sum((answered & F.col("certain")).cast("long")).alias("answered"),
-        F.sum((~answered).cast("long")).alias("unanswered"),
-        F.sum((answered & ~F.col("certain")).cast("long")).alias("uncertain"),
-    )  # fmt: skip
-    for row in counted.orderBy("protocol").collect():
-        exchanges[row["protocol"]] = {name: row[name] or 0 for name in ("answered", "unanswered", "uncertain")}
-    found = {name: sums[name] or 0 for name in _TOTALS}
+    for (protocol, kind), number in sorted(counts.messages.items()):
+        messages.setdefault(protocol, {})[kind] = number
+    exchanges = {
+        protocol: {name: counts.exchanges[protocol, name] for name in ("answered", "unanswered", "uncertain")}
+        for protocol in sorted({protocol for protocol, _ in counts.exchanges})
+    }
     return {
-        "packets": packets,
-        "streams": sums["streams"],
+        "packets": sum(read.packets for read in counts.read),
+        "streams": counts.streams,
         "messages": messages,
         "exchanges": exchanges,
-        "tcp": {name: found[name] for name in _TCP},
-        "malformed": found["malformed"],
-        "undecoded_bytes": found["undecoded_bytes"],
+        "tcp": {name: counts.totals[_TCP.get(name, name)] for name in _TCP_NAMES},
+        "malformed": counts.totals["malformed"],
+        "undecoded_bytes": counts.totals["undecoded_bytes"],
     }
 
 
-_TCP = (
+_TCP_NAMES = (
     "retransmissions", "fast_retransmissions", "out_of_order", "spurious", "duplicate_acks", "zero_windows",
     "lost_segments",
 )  # fmt: skip
-_TOTALS = {name: "spurious_retransmissions" if name == "spurious" else name for name in _TCP} | {
-    "malformed": "malformed",
-    "undecoded_bytes": "undecoded_bytes",
-}
+_TCP = {"spurious": "spurious_retransmissions"}
+"""Where a name of the summary is not that of the column."""

@@ -15,8 +15,8 @@ if __name__ == "__main__":
     from pyspark.daemon import manager
 
     from battlebrokers.dissect.registry import dissectors
-    from battlebrokers.pipeline import conversations  # noqa: F401
     from battlebrokers.pipeline.sources import capture  # noqa: F401
+    from battlebrokers.pipeline.stages import packets, streams, wires  # noqa: F401
 
     dissectors()
     manager()

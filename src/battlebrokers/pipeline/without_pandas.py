@@ -30,8 +30,3 @@ class _WithoutPandas(importlib.abc.MetaPathFinder):
 def hide_pandas() -> None:
     """From now on nobody here can import it."""
     sys.meta_path.insert(0, _WithoutPandas())
-
-
-def show_pandas() -> None:
-    """From now on it can be imported again: PySpark insists on it before it sends Python to its workers."""
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _WithoutPandas)]

@@ -23,7 +23,7 @@ class RandomFile:
             self._descriptor = os.open(path, os.O_RDONLY)
             self.size = os.fstat(self._descriptor).st_size
         else:
-            self._remote = remote(address).open_input_file(_key(address))
+            self._remote = remote(address).open_input_file(remote_key(address))
             self.size = int(self._remote.size())
 
     def read(self, at: int, size: int) -> bytes:
@@ -72,10 +72,11 @@ def open_stream(address: str) -> Any:
     from pyarrow import OSFile
 
     path = local_path(address)
-    return closing(OSFile(path) if path is not None else remote(address).open_input_file(_key(address)))
+    return closing(OSFile(path) if path is not None else remote(address).open_input_file(remote_key(address)))
 
 
-def _key(address: str) -> str:
+def remote_key(address: str) -> str:
+    """Where in its file system an address lies."""
     from pyarrow.fs import FileSystem
 
     return str(FileSystem.from_uri(_arrow_address(address))[1])

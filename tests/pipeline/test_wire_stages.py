@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
-from battlebrokers.pipeline.conform import conform
-from battlebrokers.pipeline.steps.hops import hops
-from battlebrokers.pipeline.steps.responses import responses
-from battlebrokers.pipeline.steps.talked import asked, talked
-from battlebrokers.pipeline.steps.traffic import traffic
-from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, RESPONSES, STREAMS, TRAFFIC, Table
-
-pytestmark = pytest.mark.spark
+from battlebrokers.pipeline.stages.hops import SIGHTING, hops
+from battlebrokers.pipeline.stages.peers import keys, peers_of
+from battlebrokers.pipeline.stages.responses import Answers, Took
+from battlebrokers.pipeline.stages.traffic import TrafficSum
+from battlebrokers.pipeline.stages.wires import Sums, add_up, split
+from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, STREAMS, Table
 
 SECOND = 1_000_000_000
 _ZERO = {"string": "", "bool": False, "float64": 0.0}
@@ -23,8 +23,7 @@ _ZERO = {"string": "", "bool": False, "float64": 0.0}
 class Wires:
     """A small system: outside → gateway (10) → queue (20) → worker (30) → outside (11)."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self) -> None:
         self._messages: list[dict[str, Any]] = []
         self._exchanges: list[dict[str, Any]] = []
         ends = {
@@ -57,20 +56,37 @@ class Wires:
         size = {"request_bytes": 10, "response_bytes": None if answered_ns is None else 20}
         self._exchanges.append({**row, **size, "outcome": outcome, "protocol": "redis", "kind": "GET", **more})
 
-    def frame(self, table: Table) -> DataFrame:
+    def batch(self, table: Table) -> pa.RecordBatch:
         rows = {STREAMS: self._streams, MESSAGES: self._messages, EXCHANGES: self._exchanges}[table]
         absent = {column.name: None if column.nullable else _ZERO.get(column.kind, 0) for column in table.columns}
-        filled = [tuple({**absent, **row}[name] for name in table.column_names) for row in rows]
-        return self._spark.createDataFrame(filled, table.spark_ddl())
+        return pa.RecordBatch.from_pylist([{**absent, **row} for row in rows], schema=table.arrow_schema())
 
-    def hops(self) -> list[dict[str, Any]]:
-        told = conform(hops(talked(self.frame(MESSAGES), self.frame(STREAMS))), HOPS)
-        return [row.asDict() for row in told.orderBy("trace", "leg").collect()]
+    def add_up(self, left_out: Sequence[int] = ()) -> tuple[pa.Table, Sums]:
+        sums = Sums(TrafficSum(), Answers())
+        without = np.array([keys(np.array([stream]), np.array([0]))[0] for stream in left_out], dtype=np.int64)
+        peers = peers_of([self.batch(STREAMS)], without)
+        seen = list(add_up(peers, [self.batch(EXCHANGES)], [self.batch(MESSAGES)], sums))
+        return pa.concat_tables(seen), sums
+
+    def hops(self, left_out: Sequence[int] = ()) -> list[dict[str, Any]]:
+        blocks = [block for _, block in split(self.add_up(left_out)[0], 3)]
+        seen = [pa.ipc.open_stream(block).read_all() for block in blocks]
+        found = hops(pa.concat_tables(seen) if seen else SIGHTING.empty_table())
+        assert found.schema.equals(HOPS.arrow_schema())
+        rows: list[dict[str, Any]] = found.sort_by([("trace", "ascending"), ("leg", "ascending")]).to_pylist()
+        return rows
+
+    def responses(self, left_out: Sequence[int] = ()) -> dict[tuple[str, str, str], dict[str, Any]]:
+        rows = self.add_up(left_out)[1].answers.table().to_pylist()
+        return {(row["asker"], row["answerer"], row["kind"]): row for row in rows}
+
+    def traffic(self, left_out: Sequence[int] = ()) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in self.add_up(left_out)[1].traffic.table().to_pylist()]
 
 
 @pytest.fixture
-def wires(spark: SparkSession) -> Wires:
-    return Wires(spark)
+def wires() -> Wires:
+    return Wires()
 
 
 def test_a_message_with_our_header_is_followed_through_all_services(wires: Wires) -> None:
@@ -127,8 +143,7 @@ def test_responses_are_counted_by_peers_and_kind(wires: Wires) -> None:
     wires.exchange(20, "client", 0, None)
     wires.exchange(20, "client", 0, 1000, outcome="failed", certain=False)
     wires.exchange(20, "server", 0, 5, kind="PUSH")
-    told = conform(responses(asked(wires.frame(EXCHANGES), wires.frame(STREAMS))), RESPONSES)
-    rows = {(row["asker"], row["answerer"], row["kind"]): row for row in told.collect()}
+    rows = wires.responses()
     assert set(rows) == {("gateway", "queue", "GET"), ("queue", "gateway", "PUSH")}
     found = rows["gateway", "queue", "GET"]
     assert (found["n"], found["answered"], found["failed"], found["unanswered"], found["uncertain"]) == (
@@ -154,10 +169,55 @@ def test_traffic_says_what_is_neither_asked_nor_answered(wires: Wires) -> None:
     for n in (0, 1):
         wires.say(20, "server", 2 * SECOND + n, 2 * SECOND + n, bytes=7)
     wires.exchange(20, "client", SECOND, SECOND + 1, request=question, response=answer)
-    spoken = talked(wires.frame(MESSAGES), wires.frame(STREAMS))
-    told = conform(traffic(spoken, wires.frame(EXCHANGES)), TRAFFIC)
-    assert sorted(tuple(row) for row in told.collect()) == [
+    assert wires.traffic() == [
         (1, "gateway", "queue", "mqtt", "request", 1, 100),
         (1, "queue", "gateway", "mqtt", "response", 1, 30),
         (2, "queue", "gateway", "mqtt", "other", 2, 14),
     ]
+
+
+def test_what_was_seen_at_both_ends_counts_once(wires: Wires) -> None:
+    for stream in (20, 30):
+        question = wires.say(stream, "client", SECOND, SECOND, device=1, seq=1)
+        wires.exchange(stream, "client", SECOND, SECOND + 1, request=question)
+    assert {row[1] for row in wires.traffic()} == {"gateway", "worker"}
+    assert [row[1] for row in wires.traffic(left_out=[30])] == ["gateway"]
+    assert [key[0] for key in wires.responses(left_out=[30])] == ["gateway"]
+    assert [row["sender"] for row in wires.hops(left_out=[30])] == ["gateway"]
+
+
+def test_a_message_that_passes_one_service_twice_has_the_latest_arrival_as_parent(wires: Wires) -> None:
+    for stream, sender, sent_ns in ((10, "client", 0), (20, "client", 20), (20, "server", 40), (10, "server", 60)):
+        wires.say(stream, sender, sent_ns, sent_ns + 5, device=1, seq=1)
+    assert [(row["leg"], row["parent"], row["inside_ns"]) for row in wires.hops()] == [
+        (1, None, None), (2, 1, 15), (3, 2, 15), (4, 3, 15),
+    ]  # fmt: skip
+
+
+def test_different_messages_are_not_each_others_parents(wires: Wires) -> None:
+    for seq in range(50):
+        wires.say(10, "client", seq, seq + 1, device=1, seq=seq)
+        wires.say(20, "client", 1000 - seq, 2000, device=1, seq=seq)
+    rows = wires.hops()
+    assert {(row["leg"], row["parent"]) for row in rows} == {(1, None), (2, 1)}
+    assert {row["seq"]: row["inside_ns"] for row in rows if row["leg"] == 2} == {
+        seq: 1000 - seq - (seq + 1) for seq in range(50)
+    }
+
+
+def test_quantiles_of_many_times_are_right_to_a_rank_in_thousands() -> None:
+    chance = np.random.default_rng(3)
+    times = chance.lognormal(10, 2, 300_000).astype(np.int64)
+    whole = Took(n=len(times))
+    for part in np.array_split(times, 7):
+        one = Took()
+        one.time(part)
+        one.thin()
+        assert sum(map(len, one.times_ns)) <= 8192
+        whole.merge(one)
+    row = whole.row(("a", "b", "c", "d"))
+    assert (row["min_ns"], row["max_ns"]) == (times.min(), times.max())
+    assert row["mean_ns"] == pytest.approx(times.mean())
+    for name, share in (("p25_ns", 0.25), ("p50_ns", 0.5), ("p99_ns", 0.99)):
+        rank = np.count_nonzero(times <= row[name]) / len(times)
+        assert rank == pytest.approx(share, abs=0.001)

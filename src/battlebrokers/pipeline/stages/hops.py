@@ -1,0 +1,144 @@
+"""Stage: messages seen on several wires → `hops`, the legs of one message from service to service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from battlebrokers.pipeline.stages.peers import OUTSIDE, Numbers, as_array, numbers
+from battlebrokers.pipeline.stages.table_files import TableFile
+from battlebrokers.tables import HOPS
+
+BY = ("header", "fingerprint")
+"""How a message may be followed; `by` in a sighting is a place here."""
+_CONFIDENCE = (1.0, 0.95)
+SIGHTING = pa.schema(
+    [
+        *(HOPS.arrow_schema().field(name) for name in (
+            "trace", "device", "seq", "sender", "receiver", "protocol", "kind", "name", "stream", "epoch", "number",
+            "sent_ns", "received_ns",
+        )),
+        pa.field("by", pa.int8(), nullable=False),
+    ]
+)  # fmt: skip
+"""A message on one wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class HopStage:
+    """The task that follows one share of the messages."""
+
+    folder: str
+
+    def __call__(self, task: int, moved: Iterable[tuple[int, Any]]) -> Iterator[Any]:
+        """Write the legs; what is no block of sightings is only passed on."""
+        seen: list[pa.Table] = []
+        for _, value in moved:
+            if isinstance(value, bytes):
+                seen.append(pa.ipc.open_stream(value).read_all())
+            else:
+                yield value
+        with TableFile(self.folder, HOPS, task) as file:
+            for rows in hops(pa.concat_tables(seen) if seen else SIGHTING.empty_table()).to_batches():
+                file.write(rows)
+
+
+def hops(seen: pa.Table) -> pa.Table:
+    """The legs of all messages; `seen` holds all sightings of each."""
+    trace, sent = numbers(seen["trace"]), numbers(seen["sent_ns"])
+    order = np.lexsort((numbers(seen["number"]), numbers(seen["stream"]), sent, trace))
+    seen = seen.take(as_array(order))
+    kept = _unambiguous(seen)
+    if not kept.all():
+        seen = seen.filter(_mask(kept))
+    trace = numbers(seen["trace"])
+    first = _starts(trace)
+    leg = np.arange(len(trace)) - first + 1
+    parent, came_ns = _parents(seen, first)
+    orphan = parent < 0
+    columns = {name: seen[name] for name in SIGHTING.names if name != "by"}
+    by = seen["by"]
+    columns |= {
+        "leg": _column(leg, pa.int32()),
+        "parent": _column(np.where(orphan, 0, parent), pa.int32(), orphan),
+        "inside_ns": _column(np.where(orphan, 0, numbers(seen["sent_ns"]) - came_ns), pa.int64(), orphan),
+        "matched_by": pa.array(BY, pa.string()).take(by),
+        "confidence": pa.array(_CONFIDENCE, pa.float64()).take(by),
+    }
+    schema = HOPS.arrow_schema()
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _unambiguous(seen: pa.Table) -> npt.NDArray[np.bool_]:
+    """A payload that was said twice on one wire names no message; our header does, even when it is repeated."""
+    trace = numbers(seen["trace"])
+    by_header = numbers(seen["by"]) == 0
+    first = _starts(trace)
+    size = np.bincount(first, minlength=len(trace))[first]
+    # Sightings of one message on the same wire and from the same side lie together in this order.
+    wire = (trace, numbers(seen["stream"]), numbers(seen["epoch"]), _codes(seen["sender"])[0])
+    order = np.lexsort(wire[::-1])
+    same = np.ones(max(0, len(trace) - 1), dtype=np.bool_)
+    for column in wire:
+        sorted_ = column[order]
+        same &= sorted_[1:] == sorted_[:-1]
+    repeated = np.zeros(len(trace), dtype=np.bool_)
+    repeated[first[order[1:][same]]] = True
+    kept: npt.NDArray[np.bool_] = by_header | ~repeated[first] & (size > 1)
+    return kept
+
+
+def _parents(seen: pa.Table, first: Numbers) -> tuple[Numbers, Numbers]:
+    """The leg that brought a message to its sender: the last one that ended there before; -1 if there is none."""
+    count = len(first)
+    peer, names = _codes(pa.chunked_array([*seen["sender"].chunks, *seen["receiver"].chunks], pa.string()))
+    sender, receiver = peer[:count], peer[count:]
+    outside = names.index(OUTSIDE) if OUTSIDE in names else -1
+    sent, received = numbers(seen["sent_ns"]), numbers(seen["received_ns"])
+    # All comings and goings of a message at a peer in the order of time; whoever goes looks back for who came.
+    where = np.concatenate((receiver, sender))
+    message = np.concatenate((first, first))
+    going = np.repeat((False, True), count)
+    order = np.lexsort((going, np.concatenate((received, sent)), where, message))
+    place = np.arange(2 * count)
+    came = np.maximum.accumulate(np.where(going[order], -1, place)) if count else place
+    leg_of = np.concatenate((np.arange(count), np.arange(count)))[order]
+    at_going = np.flatnonzero(going[order] & (came >= 0))
+    source = came[at_going]
+    alike = (message[order][at_going] == message[order][source]) & (where[order][at_going] == where[order][source])
+    goer, comer = leg_of[at_going], leg_of[source]
+    alike &= (goer != comer) & (where[order][at_going] != outside)
+    parent, came_ns = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    parent[goer[alike]] = (comer - first[comer] + 1)[alike]
+    came_ns[goer[alike]] = received[comer[alike]]
+    return parent, came_ns
+
+
+def _starts(values: Numbers) -> Numbers:
+    """For each row of a sorted column where the run of its value begins."""
+    new = np.ones(len(values), dtype=np.bool_)
+    new[1:] = values[1:] != values[:-1]
+    return np.flatnonzero(new)[np.cumsum(new) - 1] if len(values) else np.empty(0, dtype=np.int64)
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[Numbers, list[str]]:
+    """A small number per different word, and the words."""
+    if not len(column):
+        return np.empty(0, dtype=np.int64), []
+    encoded = pc.dictionary_encode(column).combine_chunks()
+    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+    return numbers(encoded.indices), encoded.dictionary.to_pylist()
+
+
+def _column(values: Numbers, kind: pa.DataType, absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    return pa.array(values, kind, mask=absent)
+
+
+def _mask(values: npt.NDArray[np.bool_]) -> pa.Array:
+    return pa.array(values)

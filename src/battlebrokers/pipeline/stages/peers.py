@@ -1,0 +1,85 @@
+"""Who talks in the conversations of one task: both ends by name, found for whole columns of messages at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Numbers = npt.NDArray[np.int64]
+OUTSIDE = "outside"
+"""Whoever is not a service: devices, clients, users."""
+COLUMNS = ["stream", "epoch", "client_service", "server_service", "server", "server_port"]
+"""Of the table of streams."""
+_EPOCH_BITS = 31
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Row n is the n-th conversation by stream and epoch."""
+
+    streams: Numbers
+    epochs: Numbers
+    client: pa.Array
+    server: pa.Array
+    """Names; a server nobody named is known by its address."""
+    counted: npt.NDArray[np.bool_]
+    """False for conversations that were seen on another wire, too, and are counted there."""
+
+    def rows(self, stream: Numbers, epoch: Numbers) -> Numbers:
+        """Where each conversation stands here."""
+        # Epochs of a stream are 0, 1, 2, …: they lie one behind the other.
+        return np.searchsorted(self.streams, stream) + epoch
+
+    def names(self, rows: Numbers, by_client: npt.NDArray[np.bool_]) -> tuple[pa.Array, pa.Array]:
+        """Whoever spoke and whoever listened, in these conversations."""
+        both = pa.concat_arrays([self.client, self.server])
+        other = len(self.streams)
+        speaker, listener = rows + np.where(by_client, 0, other), rows + np.where(by_client, other, 0)
+        return both.take(as_array(speaker)), both.take(as_array(listener))
+
+
+def peers_of(streams: Iterable[pa.RecordBatch], left_out: Numbers) -> Peers:
+    """From rows of the table of streams; `left_out` are keys (see `keys`) of those not to be counted."""
+    table = pa.Table.from_batches(streams) if (streams := list(streams)) else _NO_STREAMS
+    table = table.combine_chunks()
+    order = np.lexsort((numbers(table["epoch"]), numbers(table["stream"])))
+    table = table.take(as_array(order)).combine_chunks()
+    stream, epoch = numbers(table["stream"]), numbers(table["epoch"])
+    address = pc.binary_join_element_wise(table["server"], pc.cast(table["server_port"], pa.string()), ":")
+    client = pc.coalesce(table["client_service"], OUTSIDE)
+    server = pc.coalesce(table["server_service"], address)
+    counted = ~np.isin(keys(stream, epoch), left_out)
+    return Peers(stream, epoch, _one(client), _one(server), counted)
+
+
+def keys(stream: Numbers, epoch: Numbers) -> Numbers:
+    """One number per conversation; different ones collide as rarely as hashes of streams do."""
+    return stream ^ (epoch << _EPOCH_BITS)
+
+
+def numbers(column: pa.ChunkedArray | pa.Array) -> Numbers:
+    """A column without gaps as 64-bit numbers."""
+    return column.to_numpy(zero_copy_only=False).astype(np.int64) if isinstance(column, pa.Array) else np.asarray(
+        column.to_numpy()
+    ).astype(np.int64)  # fmt: skip
+
+
+def as_array(values: npt.NDArray[np.int64]) -> pa.Array:
+    """The same in Arrow."""
+    content = np.ascontiguousarray(values, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(content), [None, pa.py_buffer(content)])
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+_NO_STREAMS = pa.schema(
+    [("stream", pa.int64()), ("epoch", pa.int32()), ("client_service", pa.string()), ("server_service", pa.string()),
+     ("server", pa.string()), ("server_port", pa.int32())]
+).empty_table()  # fmt: skip

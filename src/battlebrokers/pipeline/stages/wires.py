@@ -1,0 +1,164 @@
+"""Stage: what one task decoded → what it adds up to between services, and the messages that may be followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from battlebrokers.pipeline.stages.hops import SIGHTING
+from battlebrokers.pipeline.stages.peers import COLUMNS, Numbers, Peers, as_array, numbers, peers_of
+from battlebrokers.pipeline.stages.responses import Answers
+from battlebrokers.pipeline.stages.table_files import read_file
+from battlebrokers.pipeline.stages.traffic import TrafficSum
+from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
+
+_MESSAGE = [
+    "stream", "epoch", "number", "protocol", "kind", "sender", "name", "bytes", "payload_bytes", "first_ns", "last_ns",
+    "device", "seq", "fingerprint",
+]  # fmt: skip
+_EXCHANGE = [
+    "stream", "epoch", "protocol", "kind", "asker", "request", "response", "outcome", "certain", "asked_ns",
+    "answered_ns", "request_bytes", "response_bytes",
+]  # fmt: skip
+_LEAST_FINGERPRINTED_BYTES = 8
+"""Shorter payloads say the same too often to be followed."""
+_NUMBER_BITS = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What one task adds up."""
+
+    traffic: TrafficSum
+    answers: Answers
+
+    def merge(self, other: Sums) -> None:
+        """That of another task."""
+        self.traffic.merge(other.traffic)
+        self.answers.merge(other.answers)
+
+
+Moved = tuple[int, bytes | Sums]
+"""Sightings in Arrow's stream format, or sums, and which task of the next stage takes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireStage:
+    """The task that looks at what the task of the same number decoded."""
+
+    folders: Mapping[str, str]
+    left_out: Any
+    """Spark's broadcast of the conversations that are counted on another wire."""
+    followers: int
+    """Tasks of the next stage."""
+
+    def __call__(self, tasks: Iterable[int]) -> Iterator[Moved]:
+        """Sightings and sums for the next stage."""
+        for task in tasks:
+            yield from self._look(task)
+
+    def _look(self, task: int) -> Iterator[Moved]:
+        def rows(table: Table, columns: list[str]) -> Iterator[pa.RecordBatch]:
+            return read_file(self.folders[table.name], task, columns)
+
+        sums = Sums(TrafficSum(), Answers())
+        peers = peers_of(rows(STREAMS, COLUMNS), self.left_out.value)
+        for seen in add_up(peers, rows(EXCHANGES, _EXCHANGE), rows(MESSAGES, _MESSAGE), sums):
+            yield from split(seen, self.followers)
+        sums.answers.thin()
+        yield 0, sums
+
+
+def add_up(
+    peers: Peers, exchanges: Iterable[pa.RecordBatch], messages: Iterable[pa.RecordBatch], sums: Sums
+) -> Iterator[pa.Table]:
+    """Add rows of these tables to the sums; yields the messages that may be followed (see `SIGHTING`)."""
+    requests, responses = [_NONE], [_NONE]
+    for batch in exchanges:
+        rows = peers.rows(numbers(batch["stream"]), numbers(batch["epoch"]))
+        requests.append(rows << _NUMBER_BITS | numbers(batch["request"]))
+        answered = ~_are_null(batch["response"])
+        responses.append((rows << _NUMBER_BITS | numbers(pc.fill_null(batch["response"], 0)))[answered])
+        sums.answers.add(batch, rows, peers)
+    roles = _Roles(np.sort(np.concatenate(requests)), np.sort(np.concatenate(responses)))
+    for batch in messages:
+        rows = peers.rows(numbers(batch["stream"]), numbers(batch["epoch"]))
+        by_client = pc.equal(batch["sender"], "client").to_numpy(zero_copy_only=False)
+        part = roles.of(rows << _NUMBER_BITS | numbers(batch["number"]))
+        sums.traffic.add(batch, rows, by_client, part, peers)
+        yield sightings(batch, rows, by_client, peers)
+
+
+_NONE: Numbers = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """Sorted keys of messages that asked and of those that answered."""
+
+    requests: Numbers
+    responses: Numbers
+
+    def of(self, keys: Numbers) -> Numbers:
+        """0 other, 1 request, 2 response; a message that answers one thing and asks another counts as an answer."""
+        asked, answered = _among(keys, self.requests), _among(keys, self.responses)
+        return np.where(answered, 2, asked.astype(np.int64))
+
+
+def _among(keys: Numbers, sorted_: Numbers) -> npt.NDArray[np.bool_]:
+    if not len(sorted_):
+        return np.zeros(len(keys), dtype=np.bool_)
+    found: npt.NDArray[np.bool_] = sorted_[np.minimum(np.searchsorted(sorted_, keys), len(sorted_) - 1)] == keys
+    return found
+
+
+def sightings(batch: pa.RecordBatch, rows: Numbers, by_client: npt.NDArray[np.bool_], peers: Peers) -> pa.Table:
+    """The messages that may be followed, with their names: by our header, or by what they carry."""
+    ours = ~_are_null(batch["device"])
+    marked = ~_are_null(batch["fingerprint"]) & (numbers(batch["payload_bytes"]) >= _LEAST_FINGERPRINTED_BYTES)
+    which = np.flatnonzero((ours | marked) & peers.counted[rows])
+    some = batch.take(as_array(which))
+    ours = ours[which]
+    device, seq = numbers(pc.fill_null(some["device"], 0)), numbers(pc.fill_null(some["seq"], 0))
+    trace = np.where(ours, trace_of(device, seq), numbers(pc.fill_null(some["fingerprint"], 0)))
+    sender, receiver = peers.names(rows[which], by_client[which])
+    columns = {
+        "trace": as_array(trace), "sender": sender, "receiver": receiver, "sent_ns": some["first_ns"],
+        "received_ns": some["last_ns"], "by": pc.cast(as_array(np.where(ours, 0, 1)), pa.int8()),
+    }  # fmt: skip
+    return pa.table([columns[name] if name in columns else some[name] for name in SIGHTING.names], schema=SIGHTING)
+
+
+def trace_of(device: Numbers, seq: Numbers) -> Numbers:
+    """The number under which a message with our header is followed."""
+    mixed = device.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seq.astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
+
+
+def split(seen: pa.Table, parts: int) -> Iterator[tuple[int, bytes]]:
+    """The sightings by the task that follows their message."""
+    if not seen.num_rows:
+        return
+    part = (numbers(seen["trace"]).view(np.uint64) % np.uint64(parts)).astype(np.int64)
+    ordered = seen.take(as_array(np.argsort(part, kind="stable")))
+    start = 0
+    for number, end in enumerate(np.cumsum(np.bincount(part, minlength=parts)).tolist()):
+        if end > start:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, SIGHTING) as writer:
+                writer.write_table(ordered.slice(start, end - start))
+            yield number, sink.getvalue().to_pybytes()
+        start = end
+
+
+def _are_null(column: pa.Array) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.is_null(column).to_numpy(zero_copy_only=False)
+    return found
