@@ -6,14 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from battlebrokers.dissect.payload_ids import header_id, payload_id
-from battlebrokers.pipeline.conform import conform
-from battlebrokers.pipeline.steps.hops import hops
-from battlebrokers.pipeline.steps.talked import talked
-from battlebrokers.tables import HOPS, MESSAGES, STREAMS, Table
+from battlebrokers.pipeline.stages.hops import hops
+from battlebrokers.pipeline.stages.peers import peers_of
+from battlebrokers.pipeline.stages.responses import Answers
+from battlebrokers.pipeline.stages.traffic import TrafficSum
+from battlebrokers.pipeline.stages.wires import Sums, add_up
+from battlebrokers.tables import MESSAGES, STREAMS, Table
 from support.labelled_trace import STREAMS as CONNECTIONS
 from support.labelled_trace import Pair, Trace, judge, labelled_trace, pairs_of, same_payload
 
@@ -25,21 +28,21 @@ def trace(request: pytest.FixtureRequest) -> Trace:
     return labelled_trace(seed=request.param)
 
 
-def followed(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> dict[str, set[Pair]]:
+def followed(rows: Iterable[dict[str, Any]]) -> dict[str, set[Pair]]:
     """Rows in, pairs out, per way of matching: the one place that knows which code does it."""
 
-    def frame(table: Table, given: Iterable[dict[str, Any]]) -> Any:
+    def batch(table: Table, given: Iterable[dict[str, Any]]) -> pa.RecordBatch:
         absent = {c.name: None if c.nullable else {"string": "", "bool": False}.get(c.kind, 0) for c in table.columns}
-        filled = [tuple((absent | row)[name] for name in table.column_names) for row in given]
-        return spark.createDataFrame(filled, table.spark_ddl())
+        return pa.RecordBatch.from_pylist([absent | row for row in given], schema=table.arrow_schema())
 
     streams = [
         {"stream": stream, "client_service": client, "server_service": server, "server": "10.0.0.9", "server_port": 1}
         for stream, (client, server) in CONNECTIONS.items()
     ]
-    told = conform(hops(talked(frame(MESSAGES, rows), frame(STREAMS, streams))), HOPS)
+    peers = peers_of([batch(STREAMS, streams)], np.empty(0, dtype=np.int64))
+    (seen,) = add_up(peers, [], [batch(MESSAGES, rows)], Sums(TrafficSum(), Answers()))
     groups: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-    for row in told.select("matched_by", "trace", "stream", "number").collect():
+    for row in hops(seen).select(["matched_by", "trace", "stream", "number"]).to_pylist():
         groups[row["matched_by"], row["trace"]].append((row["stream"], row["number"]))
     ways = {way for way, _ in groups}
     return {way: pairs_of(keys for (found, _), keys in groups.items() if found == way) for way in ways}
@@ -63,9 +66,8 @@ def header_rows(trace: Trace) -> set[Pair]:
     return {pair for pair in trace.true_pairs if pair <= ours}
 
 
-@pytest.mark.spark
-def test_headers_and_fingerprints_link_what_they_can_and_nothing_else(spark: SparkSession, trace: Trace) -> None:
-    found = followed(spark, trace.rows)
+def test_headers_and_fingerprints_link_what_they_can_and_nothing_else(trace: Trace) -> None:
+    found = followed(trace.rows)
     headers = judge(found["header"], trace.true_pairs, header_rows(trace))
     assert (headers.precision, headers.recall) == (1.0, 1.0)
     without = same_payload(trace) - header_rows(trace)
@@ -73,9 +75,8 @@ def test_headers_and_fingerprints_link_what_they_can_and_nothing_else(spark: Spa
     assert (fingerprints.precision, fingerprints.recall) == (1.0, 1.0)
 
 
-@pytest.mark.spark
-def test_without_identifiers_what_services_wrap_is_lost_from_sight(spark: SparkSession, trace: Trace) -> None:
-    found = set().union(*followed(spark, trace.rows).values())
+def test_without_identifiers_what_services_wrap_is_lost_from_sight(trace: Trace) -> None:
+    found = set().union(*followed(trace.rows).values())
     identified = trace.pairs["identified"] | trace.pairs["encoded"]
     assert judge(found, trace.true_pairs, identified).recall < 0.35
     both = found | by_id(trace)
