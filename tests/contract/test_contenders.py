@@ -8,7 +8,6 @@ import queue
 import signal
 import socket
 import ssl
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +25,8 @@ from battlebrokers.contenders.broker_url import parse_broker_url
 from battlebrokers.contenders.lifecycle import RunningContender, TlsServerFiles, start_contender
 from battlebrokers.contenders.reader import SPECS, find_contender, load_contenders
 from battlebrokers.errors import BattleError, ContenderError, ExitCode
+from support.certificates import Authority
+from support.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -46,15 +47,6 @@ def must_be_here(name: str) -> None:
     here = availability(find_contender(name))
     if isinstance(here, Missing):
         pytest.skip(f"{name} cannot run here: {here.what} is missing; {here.hint}")
-
-
-def eventually(condition: Callable[[], object], within_s: float = WAIT_S) -> bool:
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def everyone(broker: RunningContender) -> list[psutil.Process]:
@@ -224,7 +216,7 @@ def test_shared_subscriptions_are_shared_or_not_claimed(broker: RunningContender
     for number in range(10):
         publisher.publish("contract/shared", str(number).encode(), 1)
     wanted = 10 if broker.capabilities.shared else 0
-    assert eventually(lambda: sum(member.messages.qsize() for member in members) >= wanted)
+    until(lambda: sum(member.messages.qsize() for member in members) >= wanted)
     assert all(member.messages.qsize() < 10 for member in members)
     if not broker.capabilities.shared:
         assert all(member.nothing_more() for member in members)
@@ -305,7 +297,7 @@ def test_killing_is_noticed(name: str, tmp_path: Path) -> None:
 def test_a_death_that_we_did_not_ask_for_is_noticed(tmp_path: Path) -> None:
     with start_contender("amqtt", "stock", tmp_path) as running:
         os.kill(running.services[0][1][0], signal.SIGKILL)
-        assert eventually(lambda: not running.alive())
+        until(lambda: not running.alive())
         assert running.exit_status == -signal.SIGKILL
         assert running.services == [("amqtt", [])]
 
@@ -398,47 +390,8 @@ class Certificates:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    import datetime as dt
-    import ipaddress
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    folder = tmp_path_factory.mktemp("certificates")
-    now = dt.datetime.now(dt.UTC)
-    ca_key = ec.generate_private_key(ec.SECP256R1())
-    ca_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test ca")])
-
-    def write(name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> tuple[Path, Path]:
-        pem = serialization.Encoding.PEM
-        paths = (folder / f"{name}.pem", folder / f"{name}.key")
-        paths[0].write_bytes(certificate.public_bytes(pem))
-        paths[1].write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-        return paths
-
-    def issue(name: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_ca: bool) -> x509.Certificate:
-        local = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(ca_name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(days=1))
-            .not_valid_after(now + dt.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-            .add_extension(local, critical=False)
-            .sign(ca_key, hashes.SHA256())
-        )
-
-    pairs = []
-    for name in ("server", "client"):
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        pairs.append(write(name, key, issue(subject, key, is_ca=False)))
-    ca = write("ca", ca_key, issue(ca_name, ca_key, is_ca=True))[0]
-    return Certificates(ca, pairs[0], pairs[1])
+    authority = Authority(tmp_path_factory.mktemp("certificates"))
+    return Certificates(authority.path, authority.sign("server", server=True), authority.sign("client"))
 
 
 @pytest.mark.parametrize("name", [contender.name for contender in load_contenders() if contender.tls])

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from battlebrokers.tables import PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder
 from support.packets import require_capturing, tshark
 from support.runs import bb, run_for_real, start_bb, write_scenario
+from support.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.root, pytest.mark.slow]
 
@@ -64,13 +64,6 @@ def namespace() -> Iterator[tuple[str, str, str]]:
     finally:
         subprocess.run(["ip", "link", "del", ours], capture_output=True, check=False)
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-
-def wait_for(condition, seconds: float = 30.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)
 
 
 def files_of(folder: RunFolder, service: str) -> list[Path]:
@@ -247,7 +240,7 @@ class TestBbCapture:
             "capture", "-s", "inside=7007", "-s", "outside=7007", "--namespace", f"inside={name}",
             "-i", f"outside={ours}", "-o", "out", cwd=tmp_path, log=tmp_path / "log",
         )  # fmt: skip
-        wait_for(lambda: "capturing inside, outside" in (tmp_path / "log").read_text())
+        until(lambda: "capturing inside, outside" in (tmp_path / "log").read_text())
         with socket.create_connection((address, 7007)) as client:
             for _ in range(50):
                 client.sendall(b"hello")
@@ -269,16 +262,16 @@ class TestBbCapture:
         running = start_bb(
             "capture", "-s", "inside=7007", "--namespace", name, "-o", "out", cwd=tmp_path, log=tmp_path / "log"
         )
-        wait_for(lambda: "capturing inside" in (tmp_path / "log").read_text())
+        until(lambda: "capturing inside" in (tmp_path / "log").read_text())
         with socket.create_connection((address, 7007)) as client:
             client.sendall(b"hello")
             assert client.recv(100)
         file = next((tmp_path / "out").glob("inside_00001_*.pcapng"))
         empty = 500
-        wait_for(lambda: file.stat().st_size > empty)
+        until(lambda: file.stat().st_size > empty)
         running.kill()
         running.wait(30)
-        wait_for(lambda: "Packets captured:" in (tmp_path / "out" / "capture-inside.log").read_text())
+        until(lambda: "Packets captured:" in (tmp_path / "out" / "capture-inside.log").read_text())
         assert len(tshark([file], SYN_ALONE, "tcp.dstport")) == 1
 
     @pytest.fixture
@@ -304,7 +297,7 @@ class TestBbCapture:
         running = start_bb(
             "capture", "-s", "box=7007", "--container", "box", "-o", "out", cwd=tmp_path, log=tmp_path / "log"
         )
-        wait_for(lambda: "capturing box" in (tmp_path / "log").read_text())
+        until(lambda: "capturing box" in (tmp_path / "log").read_text())
         with socket.create_connection((address, 7007)) as client:
             client.sendall(b"hello")
             assert client.recv(100)
@@ -330,7 +323,7 @@ class TestBbCapture:
             cwd=tmp_path,
             log=tmp_path / "log",
         )
-        wait_for(lambda: engine.exists() and engine.read_text().count("inspect") > 3)
+        until(lambda: engine.exists() and engine.read_text().count("inspect") > 3)
         (tmp_path / "running").touch()
         assert running.wait(30) == 0
         assert engine.read_text().split()[-3:] == ["pause", "inspect", "unpause"]

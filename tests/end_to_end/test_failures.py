@@ -15,6 +15,7 @@ from battlebrokers.analysis.summary import build_summary
 from battlebrokers.tables import DELIVERIES, PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder
 from support.runs import bb, run_for_real, start_bb, write_scenario
+from support.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
@@ -26,16 +27,6 @@ clients:
   listener: {{count: 1, subscribe: ["steady/#"], qos: {qos}}}
 phases: {{measure: {measure}, drain: 10s, quiet: 1s}}
 """
-
-
-def wait_for(condition, seconds: float = 60.0):
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("waited in vain")
 
 
 def in_measure(runs: Path) -> RunFolder | None:
@@ -76,7 +67,7 @@ def test_a_broker_killed_mid_run_gives_a_report_and_exit_code_5(tmp_path, requir
     require_broker("mosquitto")
     scenario = write_scenario(tmp_path, STEADY.format(qos=1, measure="20s"))
     running = start_bb("run", str(scenario), "--broker", "mosquitto", "--json", cwd=tmp_path, log=tmp_path / "log")
-    folder = wait_for(lambda: in_measure(tmp_path / "runs"))
+    folder = until(lambda: in_measure(tmp_path / "runs"))
     manifest = folder.read_manifest()
     os.kill(manifest.contender.services[0].pids[0], signal.SIGKILL)
     assert running.wait(120) == 5
@@ -96,7 +87,7 @@ def test_ctrl_c_ends_the_load_and_still_reports(tmp_path, require_broker):
     require_broker("mosquitto")
     scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="60s"))
     running = start_bb("run", str(scenario), "--broker", "mosquitto", cwd=tmp_path, log=tmp_path / "log")
-    folder = wait_for(lambda: in_measure(tmp_path / "runs"))
+    folder = until(lambda: in_measure(tmp_path / "runs"))
     running.send_signal(signal.SIGINT)
     assert running.wait(120) == 130
     assert folder.read_manifest().state == "interrupted"
@@ -111,7 +102,7 @@ def test_a_run_killed_outright_is_readable_up_to_its_last_flush(tmp_path, requir
     require_broker("mosquitto")
     scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="60s"))
     running = start_bb("run", str(scenario), "--broker", "mosquitto", cwd=tmp_path, log=tmp_path / "log")
-    folder = wait_for(lambda: in_measure(tmp_path / "runs"))
+    folder = until(lambda: in_measure(tmp_path / "runs"))
     family = psutil.Process(running.pid).children(recursive=True)
     running.kill()
     running.wait(10)
@@ -130,7 +121,7 @@ def test_a_worker_killed_mid_run_is_told_and_leaves_what_it_wrote(tmp_path, requ
     require_broker("mosquitto")
     scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="60s"))
     running = start_bb("run", str(scenario), "--broker", "mosquitto", cwd=tmp_path, log=tmp_path / "log")
-    folder = wait_for(lambda: in_measure(tmp_path / "runs"))
+    folder = until(lambda: in_measure(tmp_path / "runs"))
     os.kill(folder.read_manifest().workers[0].pid, signal.SIGKILL)
     assert running.wait(120) == 1
     assert "worker" in (tmp_path / "log").read_text()

@@ -8,8 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from battlebrokers.dissect.stream import Reader, Stream
 from support import capture_writer
 from support.conversation import Heard, Turn, segments
 from support.told import reader
+from support.waiting import until
 
 TCP, UDP = 6, 17
 
@@ -44,14 +44,6 @@ def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
     with socket.socket(socket.AF_INET, kind) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def until(ready: Callable[[], bool], seconds: float = 30, what: str = "it") -> None:
-    """Wait for something to become true."""
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline, f"{what} did not become ready"
-        time.sleep(0.05)
 
 
 def listens(port: int) -> bool:

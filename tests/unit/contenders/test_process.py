@@ -16,6 +16,7 @@ import pytest
 
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.errors import ContenderError
+from support.waiting import until
 
 STUBBORN = """
     import signal, time
@@ -43,21 +44,10 @@ DAEMONISING = """
 """
 
 
-def eventually(condition: Callable[[], object], within_s: float = 20.0) -> bool:
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
-
-
 def daemon_of(folder: Path) -> int:
     # Two processes write at the same time: their words may touch.
     told = re.compile(r"daemon (\d+)\s")
-    assert eventually(lambda: told.search((folder / "output.log").read_text()))
-    found = told.search((folder / "output.log").read_text())
-    assert found is not None
+    found = until(lambda: told.search((folder / "output.log").read_text()), what="the daemon")
     return int(found[1])
 
 
@@ -76,7 +66,7 @@ def keep(tmp_path: Path) -> Iterator[Callable[..., KeptProcess]]:
         )
         kept.append(process)
         if command is None:
-            assert eventually(lambda: "up" in (tmp_path / "output.log").read_text() or process.poll() is not None)
+            until(lambda: "up" in (tmp_path / "output.log").read_text() or process.poll() is not None)
         return process
 
     yield start
@@ -121,7 +111,7 @@ def test_a_frozen_process_can_be_stopped(keep: Callable[..., KeptProcess]) -> No
 
 def test_an_end_of_its_own_is_noticed(keep: Callable[..., KeptProcess]) -> None:
     process = keep("import sys; sys.exit(3)")
-    assert eventually(lambda: process.poll() == 3)
+    until(lambda: process.poll() == 3)
 
 
 def test_a_daemon_it_started_is_seen_and_ended_with_it(keep: Callable[..., KeptProcess], tmp_path: Path) -> None:
@@ -136,8 +126,8 @@ def test_a_daemon_is_ended_when_its_parent_dies_by_itself(keep: Callable[..., Ke
     process = keep(DAEMONISING)
     daemon = daemon_of(tmp_path)
     os.kill(process.pid, signal.SIGKILL)
-    assert eventually(lambda: process.poll() == -signal.SIGKILL)
-    assert eventually(lambda: not psutil.pid_exists(daemon))
+    until(lambda: process.poll() == -signal.SIGKILL)
+    until(lambda: not psutil.pid_exists(daemon))
 
 
 def test_it_outlives_the_thread_that_started_it(keep: Callable[..., KeptProcess]) -> None:
@@ -177,11 +167,11 @@ def test_it_does_not_survive_us_even_when_we_are_killed(tmp_path: Path, number: 
     parent.send_signal(number)
     parent.wait()
     parent.stdout.close()
-    assert eventually(lambda: not broker.is_running())
+    until(lambda: not broker.is_running())
 
 
 def test_it_does_not_survive_its_keeper(keep: Callable[..., KeptProcess]) -> None:
     process = keep(STUBBORN)
     os.kill(psutil.Process(process.pid).ppid(), signal.SIGKILL)
-    assert eventually(lambda: process.poll() == -signal.SIGKILL)
-    assert eventually(lambda: not psutil.pid_exists(process.pid) or psutil.Process(process.pid).status() == "zombie")
+    until(lambda: process.poll() == -signal.SIGKILL)
+    until(lambda: not psutil.pid_exists(process.pid) or psutil.Process(process.pid).status() == "zombie")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import ipaddress
 import random
 import shutil
 import socket
@@ -15,15 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from battlebrokers.errors import InputError, LinkError
 from battlebrokers.protocols.base import Endpoint, Held, LinkOptions, Outgoing, Subscription, TlsFiles, Will
 from battlebrokers.protocols.mqtt.link import MqttLink
 from battlebrokers.protocols.mqtt.transport import tls_context
+from support.certificates import Authority
 from support.links import Ear, mosquitto, until
 
 pytestmark = [
@@ -44,59 +39,6 @@ class Certificates:
     foreign_ca: Path
 
 
-def _signed(
-    name: str, issuer: x509.Name | None, issuer_key: ec.EllipticCurvePrivateKey | None, *, server: bool = False
-):
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer or subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-    if issuer is None:
-        usage = x509.KeyUsage(
-            digital_signature=True,
-            key_cert_sign=True,
-            crl_sign=True,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
-        builder = builder.add_extension(usage, critical=True)
-    else:
-        purpose = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
-        builder = builder.add_extension(authority, critical=False)
-    if server:
-        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        builder = builder.add_extension(names, critical=False)
-    return builder.sign(issuer_key or key, hashes.SHA256()), key
-
-
-def _write(
-    folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
-) -> tuple[Path, Path]:
-    paths = folder / f"{name}.pem", folder / f"{name}.key"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    paths[1].write_bytes(key.private_bytes(*plain))
-    for path in paths:
-        path.chmod(0o644)
-    return paths
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("mosquitto")
@@ -109,13 +51,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def certificates(folder: Path) -> Certificates:
-    authority, authority_key = _signed("authority", None, None)
-    foreign, foreign_key = _signed("foreign", None, None)
-    server = _signed("broker", authority.subject, authority_key, server=True)
-    client = _signed("device", authority.subject, authority_key)
-    ca, _ = _write(folder, "ca", authority, authority_key)
-    foreign_ca, _ = _write(folder, "foreign", foreign, foreign_key)
-    return Certificates(ca, *_write(folder, "server", *server), *_write(folder, "client", *client), foreign_ca)
+    authority = Authority(folder)
+    signed = (*authority.sign("server", server=True), *authority.sign("client"))
+    return Certificates(authority.path, *signed, Authority(folder, "foreign").path)
 
 
 @pytest.fixture(scope="module")
