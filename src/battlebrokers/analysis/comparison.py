@@ -16,7 +16,9 @@ from battlebrokers.analysis.interval import bootstrap_quantile
 from battlebrokers.analysis.latency import LEVELS, per_second
 from battlebrokers.analysis.metrics import METRICS, Metric
 from battlebrokers.analysis.model import Summary
+from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.errors import UsageError
+from battlebrokers.tables.manifest import Manifest
 
 NOISE_MARGIN = 0.05
 """Relative differences up to this are noise, whatever the interval says."""
@@ -111,6 +113,8 @@ def incomparable(first: Facts, second: Facts) -> list[str]:
         found.append(f"the seeds differ: {a.seed} and {b.seed}")
     elif a.plan_sha256 != b.plan_sha256:
         found.append("the plans differ: other scenario text, overrides or scale")
+    if a.tick_ns != b.tick_ns:
+        found.append(f"sends and arrivals were handled {_handled(a)} and {_handled(b)}: give both as many processes")
     for key in sorted(a.host.keys() & b.host.keys()):
         name = key.lower()
         stable = any(word in name for word in _MACHINE_WORDS) and not any(word in name for word in _VOLATILE_WORDS)
@@ -167,6 +171,10 @@ def _loss_answer(baseline: Summary, contender: Summary) -> Answer:
 
 def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else round(value, 6)
+
+
+def _handled(manifest: Manifest) -> str:
+    return f"every {manifest.tick_ns / MILLISECOND_NS:.3g} ms" if manifest.tick_ns else "as they came"
 
 
 def _short(value: object) -> str:

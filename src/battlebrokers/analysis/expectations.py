@@ -1,7 +1,8 @@
 """Expectations and QoS promises, judged against what was measured. Pure: figures in, answers in words out.
 
-An expectation that cannot be judged (nothing measured, too few samples for its percentile) says so; `verdict`
-makes that VOID. Lost messages make a percentile infinite, and infinity fails every upper limit.
+An expectation that cannot be judged (nothing measured, too few samples for its percentile, or our own ticks would
+decide it) says so; `verdict` makes that VOID. Lost messages make a percentile infinite, and infinity fails every upper
+limit.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Figures:
     rates: Rates
     actions: dict[str, Action]
     groups: list[Group]
+    tick_ms: float = 0.0
+    """How coarsely sends and arrivals were handled; 0 is as they came."""
 
 
 def judge_expectations(texts: list[str], figures: Figures) -> list[Judged]:
@@ -81,7 +84,15 @@ def _judge_latency(expectation: Expectation, kind: str, statistic: str, figures:
         measured += f", from {found.n} samples where {statistic} needs {needed_samples(statistic)}"
         return Judged(text=expectation.text, ok=None, measured=measured, value=value)
     holds = expectation.holds(value_ms * MILLISECOND_NS)
+    own_ms = _TICKS_WITHIN.get(kind, 0) * figures.tick_ms
+    if own_ms and holds != expectation.holds(max(0.0, value_ms - own_ms) * MILLISECOND_NS):
+        measured += f", up to {format_duration(own_ms * MILLISECOND_NS)} of it our own ticks"
+        return Judged(text=expectation.text, ok=None, measured=measured, value=value)
     return Judged(text=expectation.text, ok=holds, measured=measured, value=value)
+
+
+_TICKS_WITHIN = {"response": 2, "last": 2, "service": 1, "lag": 1, "held": 1}
+"""How many ticks of our own a latency may contain: sends wait for one, and so do arrivals."""
 
 
 def _percentiles(kind: str, figures: Figures) -> Percentiles:

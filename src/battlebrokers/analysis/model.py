@@ -183,7 +183,9 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: Annotated[bool, _about("False if any check voids the run.")]
     late_share: Annotated[float, _about("Share of unheld sends that were late by more than the limit.")]
-    late_limit_ms: Annotated[float, _about("That limit: the larger of 1 ms and 10 % of the median response.")]
+    late_limit_ms: Annotated[
+        float, _about("That limit: the largest of 1 ms, 10 % of the median response and 1.5 ticks.")
+    ]
     lag_p99_ms: Annotated[Ms, _about("99th percentile of the generator's own lateness.")]
     generator_cpu_percent: Annotated[float | None, _about("Mean CPU of the generator's busiest thread; 100 is a core.")]
     recorder_overflow: Annotated[int, _about("Events the recorder could not keep.")]

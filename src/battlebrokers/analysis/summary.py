@@ -13,7 +13,7 @@ from battlebrokers.analysis.latency import latencies
 from battlebrokers.analysis.model import Contender, PhaseSpan, Summary
 from battlebrokers.analysis.trust import judge_trust
 from battlebrokers.analysis.verdict import judge
-from battlebrokers.clock import SECOND_NS
+from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
 
 
@@ -37,6 +37,7 @@ def summarize(facts: Facts) -> Summary:
         rates=figures.rates(facts),
         actions=figures.actions(facts),
         groups=figures.groups(facts),
+        tick_ms=manifest.tick_ns / MILLISECOND_NS,
     )
     services = figures.services(facts)
     trust = judge_trust(facts, seen.latencies, seen.messages, seen.publishing, services)

@@ -21,6 +21,9 @@ LATE_FLOOR_MS = 1.0
 """A timer of an ordinary kernel is not more exact than this."""
 LATE_OF_RESPONSE = 0.10
 """Lateness below a tenth of the median response does not change the picture."""
+LATE_TICKS = 1.5
+"""In a process that handles sends once a tick, lateness below this is the tick's doing, which `coarse-ticks` tells; the
+half is for the turn itself."""
 LATE_SHARE = 0.01
 DISTORTION_FLOOR_MS = 2.0
 """On a small or shared machine one send in a hundred is easily late by a millisecond or two; the run is void only if
@@ -42,7 +45,8 @@ def judge_trust(
 ) -> Trust:
     """Ask every question."""
     lag = measured(facts, "lag")
-    limit_ms = max(LATE_FLOOR_MS, LATE_OF_RESPONSE * (latencies.response.p50 or 0.0))
+    tick_ms = facts.manifest.tick_ns / MILLISECOND_NS
+    limit_ms = max(LATE_FLOOR_MS, LATE_OF_RESPONSE * (latencies.response.p50 or 0.0), LATE_TICKS * tick_ms)
     late_share = lag.share_above(limit_ms * MILLISECOND_NS)
     busiest = max((s for s in services if s.role == "generator"), key=_thread_percent, default=None)
     overflow = sum(worker.counters.get("recorder_overflow", 0) for worker in facts.manifest.workers)
@@ -54,7 +58,8 @@ def judge_trust(
         _complete(facts),
         _evidence(facts),
         _overflow(overflow),
-        _late(late_share, limit_ms, latencies),
+        _ticks(tick_ms),
+        _late(late_share, limit_ms, tick_ms, latencies),
         _short(messages, publishing),
         _generator_cpu(busiest),
         _samples(samples, listened=messages.expected > 0),
@@ -136,13 +141,25 @@ def _overflow(overflow: int) -> Check:
     )
 
 
-def _late(late_share: float, limit_ms: float, latencies: Latencies) -> Check:
+def _ticks(tick_ms: float) -> Check:
+    if not tick_ms:
+        return Check(id="coarse-ticks", level="ok", sentence="sends and arrivals were handled as they came", measured=0)
+    sentence = (
+        f"each process had so much to do that it handled sends and arrivals every {tick_ms:.3g} ms: sends were late by "
+        f"up to that, response is up to {2 * tick_ms:.3g} ms too long, service up to {tick_ms:.3g} ms; more processes "
+        "measure finer"
+    )
+    return Check(id="coarse-ticks", level="warning", sentence=sentence, measured=tick_ms)
+
+
+def _late(late_share: float, limit_ms: float, tick_ms: float, latencies: Latencies) -> Check:
     response, service = latencies.response.p99, latencies.service.p99
     distortion = response - service if response is not None and service is not None else None
     said = f"{format_percent(late_share)} of the sends were late by more than {limit_ms:.3g} ms"
     level: Level = "ok"
     if late_share > LATE_SHARE:
-        distorts = distortion is None or distortion > max(DISTORTION_FLOOR_MS, LATE_OF_RESPONSE * (response or 0.0))
+        allowed_ms = max(DISTORTION_FLOOR_MS, LATE_OF_RESPONSE * (response or 0.0), LATE_TICKS * tick_ms)
+        distorts = distortion is None or distortion > allowed_ms
         level = "void" if distorts else "warning"
         said += f" through the generator's own fault (limit {format_percent(LATE_SHARE)})"
         if distortion is not None:

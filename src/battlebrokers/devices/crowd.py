@@ -1,15 +1,19 @@
 """The crowd: all devices of one process, driven by one alarm. No task, timer or queue per device.
 
-At each ring it finds, in one numpy comparison, the devices that owe a message, and lets them speak.
+At each ring it finds, in one numpy comparison, the devices that owe a message, and lets them speak. With a tick, the
+whole process sleeps from one ring to the next.
 """
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
+from time import sleep
 
 import numpy as np
 import numpy.typing as npt
 
+from battlebrokers.clock import SECOND_NS
 from battlebrokers.devices.alarm import Alarm
 from battlebrokers.devices.device import Device
 from battlebrokers.devices.stopwatch import Stopwatch
@@ -22,11 +26,17 @@ _TURN_NS = 3_000_000
 
 
 class Crowd:
-    """Drives its devices from the start of the load to its end."""
+    """Drives its devices from the start of the load to its end.
 
-    def __init__(self, stopwatch: Stopwatch, clock_shift_ns: int) -> None:
+    With `tick_ns` it puts the event loop itself to sleep between two rings, on purpose: at high rates a process spends
+    most of its time being woken for one small chunk after the other, and every wake-up costs the broker that causes it
+    as well. What came meanwhile (arrivals, timers, orders) is served after each sleep, before devices speak.
+    """
+
+    def __init__(self, stopwatch: Stopwatch, clock_shift_ns: int, tick_ns: int = 0) -> None:
         self._stopwatch = stopwatch
         self._shift_ns = clock_shift_ns
+        self._tick_ns = tick_ns
         self._devices: list[Device] = []
         self._due_ns: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._alarm: Alarm | None = None
@@ -34,6 +44,8 @@ class Crowd:
         self._speaking = False
         self._first = 0
         self.rings = 0
+        self.sleeps = 0
+        """How often the process slept from one tick to the next."""
 
     def add(self, device: Device) -> None:
         """One more device; only before the start."""
@@ -44,17 +56,21 @@ class Crowd:
         return len(self._devices)
 
     def start(self, load_start_ns: int) -> None:
-        """Arm every schedule; the first ring comes when the first message is due."""
+        """Arm every schedule; the first ring comes when the first message is due, or with the first tick."""
         self._alarm = Alarm(self._ring)
         self._due_ns = np.array([device.start(load_start_ns) for device in self._devices], dtype=np.int64)
-        self._set_alarm(0)
+        if self._tick_ns:
+            self._alarm.set(load_start_ns - self._shift_ns)
+        else:
+            self._set_alarm(0)
 
     def rearm(self, device: Device, due_ns: int) -> None:
         """A device that was held or offline may speak again."""
         if self._alarm is None:
             return
         self._due_ns[device.index] = due_ns
-        if not self._speaking and due_ns < self._alarm_ns:
+        # With a tick the next ring is on its way in any case.
+        if not self._tick_ns and not self._speaking and due_ns < self._alarm_ns:
             self._alarm_ns = due_ns
             self._alarm.set(due_ns - self._shift_ns)
 
@@ -97,7 +113,21 @@ class Crowd:
         self.rings += 1
         now_ns = self._stopwatch.now_ns()
         done = self._speak(now_ns + _TURN_NS)
-        self._set_alarm(self._stopwatch.now_ns() + (_REST_NS if done else 0))
+        if not self._tick_ns:
+            self._set_alarm(self._stopwatch.now_ns() + (_REST_NS if done else 0))
+            return
+        # Whoever still owes what was due at this ring speaks again at once.
+        if done and not (self._due_ns <= now_ns).any():
+            self._sleep(now_ns + self._tick_ns)
+        # The loop looks at its sockets before this comes: arrivals are stamped first, then devices speak.
+        asyncio.get_running_loop().call_soon(self._ring)
+
+    def _sleep(self, until_ns: int) -> None:
+        """The transports have written by now what the devices said: only what a socket did not take waits here."""
+        remaining_ns = until_ns - self._stopwatch.now_ns()
+        if remaining_ns > 0:
+            sleep(remaining_ns / SECOND_NS)
+            self.sleeps += 1
 
     def _set_alarm(self, not_before_ns: int) -> None:
         due_ns = self._due_ns

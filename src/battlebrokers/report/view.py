@@ -22,7 +22,7 @@ from battlebrokers.report.wording import (
     level_text,
     metric_text,
 )
-from battlebrokers.units import format_count, format_percent, format_rate, format_size
+from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
 LEVELS = ("p50", "p90", "p99", "p999", "max", "mean")
 
@@ -193,7 +193,8 @@ def environment(conclusion: Conclusion, pools: Sequence[Pool]) -> list[tuple[str
     rows += [(f"version of {name}", version) for name, version in sorted(manifest.versions.items())]
     for worker in manifest.workers:
         processes = "1 process" if worker.processes == 1 else f"{worker.processes} processes"
-        rows.append((f"worker {worker.name}", f"{processes} on {worker.host}"))
+        ticks = f", in ticks of {format_duration(worker.tick_ns)}" if worker.tick_ns else ""
+        rows.append((f"worker {worker.name}", f"{processes} on {worker.host}{ticks}"))
     rows += [("plan", f"sha256 {manifest.plan_sha256[:16]}"), ("seed", str(manifest.seed))]
     if manifest.scenario.scale != 1:
         rows.append(("scale", f"{manifest.scenario.scale:g}"))

@@ -46,7 +46,7 @@ class Engine:
         self._anchor = anchor
         self._recorder = Recorder(Path(order.evidence), order.worker, keep=order.keep_events)
         self._stopwatch = Stopwatch(anchor, self._recorder)
-        self._crowd = Crowd(self._stopwatch, anchor.shift_ns)
+        self._crowd = Crowd(self._stopwatch, anchor.shift_ns, order.tick_ns)
         self._clients: list[Client] = []
         self._devices: list[Device] = []
         self._stopped = asyncio.Event()
@@ -223,6 +223,7 @@ class Engine:
             "refused": watch.refused,
             "received": watch.received,
             "rings": self._crowd.rings,
+            "tick_sleeps": self._crowd.sleeps,
             "first_connects_failed": self._failed_first,
             "reconnects": sum(max(0, node.attempts - 1) for node in nodes),
         }

@@ -36,9 +36,9 @@ class Logbook:
         self._folder = folder
         self._timetable = timetable
 
-    def worker_came(self, hello: Hello, pid: int, processes: int) -> None:
+    def worker_came(self, hello: Hello, pid: int, processes: int, tick_ns: int) -> None:
         """A worker is there; what it counted about itself comes at the end."""
-        self.manifest.workers = [WorkerFacts("worker-0", hello.host, hello.boot_id, pid, processes)]
+        self.manifest.workers = [WorkerFacts("worker-0", hello.host, hello.boot_id, pid, processes, tick_ns=tick_ns)]
         self.manifest.settings["processes"] = processes
 
     def worker_finished(self, finished: Finished) -> None:

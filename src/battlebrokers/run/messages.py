@@ -25,6 +25,8 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True):
     anchor_monotonic_ns: int
     anchor_wall_ns: int
     processes: int = 1
+    tick_ns: int = 0
+    """How coarsely each process handles sends and arrivals while the load lasts; 0 is as they come."""
     keep_events: bool = True
     username: str | None = None
     """For nodes whose plan names no user (from an external broker's URL)."""

@@ -44,6 +44,7 @@ from battlebrokers.run.messages import (
 from battlebrokers.run.observing import Accounts, write_observed
 from battlebrokers.run.phases import Timetable
 from battlebrokers.run.preflight import Needs, preflight, require
+from battlebrokers.run.tick import tick_ns
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import LoadedScenario
 from battlebrokers.tables import CLOCKS
@@ -197,7 +198,8 @@ class Orchestrator:
         assert self._logbook is not None
         hello = await asyncio.wait_for(self._hello, _HELLO_TIMEOUT_S)
         processes = self._request.processes or self._suggest_processes(hello.cores)
-        self._logbook.worker_came(hello, worker_pid, processes)
+        tick = tick_ns(self._plan, processes)
+        self._logbook.worker_came(hello, worker_pid, processes, tick)
         self._timetable.connecting(self._anchor.now_ns())
         self._logbook.write()
         assert self._contender is not None
@@ -215,6 +217,7 @@ class Orchestrator:
                 anchor_monotonic_ns=self._anchor.monotonic_ns,
                 anchor_wall_ns=self._anchor.wall_ns,
                 processes=processes,
+                tick_ns=tick,
                 keep_events=self._request.keep_events,
                 username=username,
                 password=password,

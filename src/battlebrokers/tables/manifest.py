@@ -98,6 +98,8 @@ class WorkerFacts(msgspec.Struct, frozen=True):
     processes: int
     counters: dict[str, int] = {}
     """`recorder_overflow`, `window_hits`, `malformed`, `reconnects`, … (see the glossary)."""
+    tick_ns: int = 0
+    """Its processes handled sends and arrivals once in this time while the load lasted; 0 is as they came."""
 
 
 class BattleFacts(msgspec.Struct, frozen=True):
@@ -133,3 +135,8 @@ class Manifest(msgspec.Struct):
     def phase(self, name: str) -> Phase | None:
         """The phase of that name, if the run reached it."""
         return next((phase for phase in self.phases if phase.name == name), None)
+
+    @property
+    def tick_ns(self) -> int:
+        """The coarsest tick in which a worker handled sends and arrivals; 0 if all did as they came."""
+        return max((worker.tick_ns for worker in self.workers), default=0)

@@ -61,6 +61,7 @@ def test_loss_is_judged_by_its_count(make_run):
         ({"seed": 8}, "the seeds differ: 7 and 8"),
         ({"plan_sha256": "q" * 64}, "the plans differ"),
         ({"scenario": "fan-in"}, "the scenarios differ"),
+        ({"tick_ns": 4_000_000}, "handled as they came and every 4 ms"),
         (
             {"host": {"hostname": "lab-1", "cpu_cores": 8, "cpu_model": "Example CPU"}},
             "the machines differ in cpu_cores: 4 and 8",

@@ -16,9 +16,9 @@ def seconds(run, n):
     return run.warm_up_s + np.arange(n) % run.measure_s
 
 
-def lagging(make_run, lag_ms, *, share=0.05, n=3000, service_ms=2.0):
+def lagging(make_run, lag_ms, *, share=0.05, n=3000, service_ms=2.0, tick_ns=0):
     """A run in which a share of the sends was late; response = service + lag."""
-    run = make_run().healthy(0)
+    run = make_run(tick_ns=tick_ns).healthy(0)
     lags = np.where(np.arange(n) % round(1 / share) == 0, lag_ms, 0.05)
     run.latency("lag", lags, second=seconds(run, n))
     run.latency("service", np.full(n, service_ms), second=seconds(run, n))
@@ -49,6 +49,28 @@ def test_one_late_send_in_a_thousand_is_fine(make_run):
 
 def test_lateness_of_a_tenth_of_a_slow_response_is_fine(make_run):
     assert level(lagging(make_run, 15.0, service_ms=200.0), "generator-late") == "ok"
+
+
+def test_sends_that_waited_for_the_tick_are_told_as_such_and_do_not_void(make_run):
+    summary = lagging(make_run, 3.9, share=1.0, tick_ns=4_000_000)
+    assert summary.verdict == "PASS"
+    assert level(summary, "generator-late") == "ok"
+    assert summary.trust.late_limit_ms == 6.0
+    check = next(check for check in summary.trust.checks if check.id == "coarse-ticks")
+    assert (check.level, check.measured) == ("warning", 4.0)
+    assert "every 4 ms" in check.sentence
+    assert "response is up to 8 ms too long" in check.sentence
+    assert "more processes" in check.sentence
+
+
+def test_the_same_lateness_without_a_tick_voids(make_run):
+    summary = lagging(make_run, 3.9, share=1.0)
+    assert level(summary, "generator-late") == "void"
+    assert level(summary, "coarse-ticks") == "ok"
+
+
+def test_sends_later_than_the_tick_explains_void_all_the_same(make_run):
+    assert level(lagging(make_run, 9.0, tick_ns=4_000_000), "generator-late") == "void"
 
 
 def test_messages_held_by_the_broker_never_void(make_run):

@@ -36,6 +36,15 @@ def test_a_failed_expectation_fails_with_its_measured_value(make_run):
     assert exit_code(summary) == ExitCode.EXPECTATION_FAILED
 
 
+@pytest.mark.parametrize(("limit", "verdict"), [("1ms", "FAIL"), ("5ms", "VOID"), ("9ms", "VOID"), ("20ms", "PASS")])
+def test_a_latency_our_own_ticks_would_decide_is_not_judged(make_run, limit, verdict):
+    text = f"delivery_p99 < {limit}"
+    summary = build_summary(make_run(expect=[text], tick_ns=4_000_000).healthy(ms=10.0).write())
+    assert summary.verdict == verdict
+    if verdict == "VOID":
+        assert "up to 8 ms of it our own ticks" in summary.reasons[0]
+
+
 def test_no_expectations_means_the_qos_promises(make_run):
     summary = build_summary(lossy(make_run).write())
     assert summary.verdict == "FAIL"

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import uvloop
 
 from battlebrokers.clock import SECOND_NS, Anchor
+from battlebrokers.devices import crowd as crowd_module
+from battlebrokers.devices import device as device_module
 from battlebrokers.devices.client import Client
 from battlebrokers.devices.crowd import Crowd
 from battlebrokers.devices.device import Device
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.pacing.schedule import Schedule
-from battlebrokers.protocols.base import Endpoint, Held, LinkOptions
+from battlebrokers.protocols.base import Endpoint, Held, LinkOptions, Outgoing
 from battlebrokers.protocols.loopback import LoopbackLink
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.scenario.nodes import (
@@ -63,13 +69,20 @@ def device_plan(pace: PacePlan, *, size: int = 64, qos: int = 1, topics: tuple[s
 class Stage:
     """One client, one device, a recorder and a crowd."""
 
-    def __init__(self, folder: Path, plan: DevicePlan, reads_per_s: float = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        plan: DevicePlan,
+        reads_per_s: float = 0,
+        tick_ns: int = 0,
+        link: type[MoodyLink] = MoodyLink,
+    ) -> None:
         anchor = Anchor.take()
         self.folder = folder
         self.recorder = Recorder(folder, "worker-0")
         self.watch = Stopwatch(anchor, self.recorder)
-        self.crowd = Crowd(self.watch, anchor.shift_ns)
-        self.link = MoodyLink(PLACE, LinkOptions("d0"), self.watch)
+        self.crowd = Crowd(self.watch, anchor.shift_ns, tick_ns)
+        self.link = link(PLACE, LinkOptions("d0"), self.watch)
         schedule = Schedule(plan.pace, plan.seed, plan.at_most, LOAD_NS)
         self.device = Device(
             plan, self.link, self.watch, schedule, PayloadSource(plan.payload, plan.seed), self.crowd.rearm
@@ -103,6 +116,7 @@ class Stage:
 
 
 STEADY = PacePlan("steady", 1_000_000)
+TICK_NS = 4_000_000
 
 
 @pytest.mark.parametrize(("size", "topics"), [(64, ("t/0",)), (64, ("t/0", "t/1")), (8, ("t/0",))])
@@ -171,6 +185,90 @@ async def test_a_slow_reader_keeps_to_its_speed(tmp_path):
     await stage.load()
     arrivals = stage.rows(DELIVERIES).num_rows
     assert 0 < arrivals < 250 * 0.6
+
+
+@pytest.mark.parametrize("interval_ns", [1_000_000, 200_000])
+async def test_with_a_tick_everything_is_sent_in_order_and_nothing_due_waits_for_a_second_one(tmp_path, interval_ns):
+    stage = Stage(tmp_path, device_plan(PacePlan("steady", interval_ns), qos=0), tick_ns=TICK_NS)
+    start_ns = await stage.load()
+    sent = stage.rows(PUBLISHES).sort_by("seq").to_pylist()
+    planned = [row["planned_ns"] - start_ns for row in sent]
+    assert planned == list(range(0, LOAD_NS, interval_ns)), "planned times do not know of the tick"
+    assert [row["sent_ns"] for row in sent] == sorted(row["sent_ns"] for row in sent)
+    moments = sorted({row["sent_ns"] for row in sent})
+    before = dict(zip(moments, [start_ns - 1, *moments], strict=False))
+    assert all(before[row["sent_ns"]] < row["planned_ns"] <= row["sent_ns"] for row in sent)
+    assert stage.rows(DELIVERIES).num_rows == len(sent)
+    assert stage.crowd.sleeps > 5
+    assert stage.crowd.rings <= (stage.watch.now_ns() - start_ns) / TICK_NS + 1
+
+
+async def test_a_device_that_owes_more_than_it_may_say_at_once_does_not_wait_for_the_next_tick(tmp_path, monkeypatch):
+    monkeypatch.setattr(device_module, "_BATCH_MESSAGES", 16)
+    stage = Stage(tmp_path, device_plan(PacePlan("steady", 100_000), qos=0), tick_ns=25_000_000)
+    await stage.load()
+    assert stage.crowd.sleeps > 1
+    assert stage.watch.sent > 16 * LOAD_NS / 25_000_000 * 3
+
+
+async def test_with_a_tick_a_held_device_goes_on_after_its_release(tmp_path):
+    stage = Stage(tmp_path, device_plan(STEADY, qos=0), tick_ns=TICK_NS)
+    loop = asyncio.get_running_loop()
+
+    def hold() -> None:
+        stage.link.mood = Held.SOCKET
+
+    def release() -> None:
+        stage.link.mood = Held.NO
+        stage.watch.writable(stage.link)
+
+    def during() -> None:
+        loop.call_later(0.05, hold)
+        loop.call_later(0.15, release)
+
+    await stage.load(during)
+    sent = stage.rows(PUBLISHES).sort_by("seq").to_pylist()
+    assert len(sent) == 250
+    assert {row["outcome"] for row in sent} == {"sent"}
+    assert 50 < sum(row["held"] == "socket" for row in sent) < 200
+    assert sent[-1]["held"] == "no"
+
+
+def test_what_devices_say_has_left_before_the_process_sleeps(tmp_path, monkeypatch):
+    """With the event loop of real runs: one that wrote only after its callbacks would add a tick to every message."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    read: list[int] = []
+    stages: list[Stage] = []
+
+    def sleep_and_look(seconds: float) -> None:
+        with contextlib.suppress(BlockingIOError):
+            read.append(len(theirs.recv(1 << 20)))
+        assert sum(read) == stages[0].watch.sent, "as many bytes as messages"
+        time.sleep(seconds)
+
+    class WiredLink(MoodyLink):
+        __slots__ = ()
+
+        def publish(self, outgoing: Outgoing) -> int:
+            transport.write(b"m" * len(outgoing.payloads))
+            return super().publish(outgoing)
+
+    async def load() -> None:
+        nonlocal transport
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+        stage = Stage(tmp_path, device_plan(STEADY, qos=0), tick_ns=TICK_NS, link=WiredLink)
+        stages.append(stage)
+        await stage.load()
+        transport.abort()
+
+    transport: asyncio.WriteTransport
+    monkeypatch.setattr(crowd_module, "sleep", sleep_and_look)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(load())
+    theirs.close()
+    assert len(read) > 5
+    assert stages[0].crowd.sleeps > 5
 
 
 async def test_operations_are_recorded_in_full(tmp_path):

@@ -71,6 +71,12 @@ def test_a_void_run_says_why_it_cannot_be_trusted(make_run):
     assert "This measurement cannot be trusted: 9 events did not fit into the recorder." in text
 
 
+def test_a_run_in_ticks_says_so_among_its_doubts_and_in_its_environment(make_run):
+    text = text_of(page(make_run(tick_ns=4_000_000).healthy()))
+    assert "handled sends and arrivals every 4 ms" in text
+    assert "1 process on lab, in ticks of 4 ms" in text
+
+
 def test_a_dead_broker_is_told(make_run):
     text = text_of(page(make_run(state="broker-failed", state_detail="killed by signal 9").healthy()))
     assert "did not survive: the broker failed: killed by signal 9." in text
