@@ -13,9 +13,8 @@ import pytest
 from battlebrokers.dissect.payload_ids import header_id, payload_id
 from battlebrokers.pipeline.stages.hops import hops
 from battlebrokers.pipeline.stages.peers import peers_of
-from battlebrokers.pipeline.stages.responses import Answers
-from battlebrokers.pipeline.stages.traffic import TrafficSum
-from battlebrokers.pipeline.stages.wires import Sums, add_up
+from battlebrokers.pipeline.stages.sums import Sums
+from battlebrokers.pipeline.stages.wires import add_up
 from battlebrokers.tables import MESSAGES, STREAMS, Table
 from support.labelled_trace import STREAMS as CONNECTIONS
 from support.labelled_trace import Pair, Trace, judge, labelled_trace, pairs_of, same_payload
@@ -40,7 +39,7 @@ def followed(rows: Iterable[dict[str, Any]]) -> dict[str, set[Pair]]:
         for stream, (client, server) in CONNECTIONS.items()
     ]
     peers = peers_of([batch(STREAMS, streams)], np.empty(0, dtype=np.int64))
-    (seen,) = add_up(peers, [], [batch(MESSAGES, rows)], Sums(TrafficSum(), Answers()))
+    (seen,) = add_up(peers, [], [batch(MESSAGES, rows)], Sums())
     groups: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for row in hops(seen).select(["matched_by", "trace", "stream", "number"]).to_pylist():
         groups[row["matched_by"], row["trace"]].append((row["stream"], row["number"]))

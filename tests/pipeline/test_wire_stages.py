@@ -11,9 +11,9 @@ import pytest
 
 from battlebrokers.pipeline.stages.hops import SIGHTING, hops
 from battlebrokers.pipeline.stages.peers import keys, peers_of
-from battlebrokers.pipeline.stages.responses import Answers, Took
-from battlebrokers.pipeline.stages.traffic import TrafficSum
-from battlebrokers.pipeline.stages.wires import Sums, add_up, split
+from battlebrokers.pipeline.stages.responses import Took
+from battlebrokers.pipeline.stages.sums import Sums
+from battlebrokers.pipeline.stages.wires import add_up, split
 from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, STREAMS, Table
 
 SECOND = 1_000_000_000
@@ -62,17 +62,21 @@ class Wires:
         return pa.RecordBatch.from_pylist([{**absent, **row} for row in rows], schema=table.arrow_schema())
 
     def add_up(self, left_out: Sequence[int] = ()) -> tuple[pa.Table, Sums]:
-        sums = Sums(TrafficSum(), Answers())
+        sums = Sums()
         without = np.array([keys(np.array([stream]), np.array([0]))[0] for stream in left_out], dtype=np.int64)
         peers = peers_of([self.batch(STREAMS)], without)
         seen = list(add_up(peers, [self.batch(EXCHANGES)], [self.batch(MESSAGES)], sums))
         return pa.concat_tables(seen), sums
 
-    def hops(self, left_out: Sequence[int] = ()) -> list[dict[str, Any]]:
+    def legs(self, left_out: Sequence[int] = ()) -> pa.Table:
         blocks = [block for _, block in split(self.add_up(left_out)[0], 3)]
         seen = [pa.ipc.open_stream(block).read_all() for block in blocks]
         found = hops(pa.concat_tables(seen) if seen else SIGHTING.empty_table())
         assert found.schema.equals(HOPS.arrow_schema())
+        return found
+
+    def hops(self, left_out: Sequence[int] = ()) -> list[dict[str, Any]]:
+        found = self.legs(left_out)
         rows: list[dict[str, Any]] = found.sort_by([("trace", "ascending"), ("leg", "ascending")]).to_pylist()
         return rows
 
@@ -221,3 +225,74 @@ def test_quantiles_of_many_times_are_right_to_a_rank_in_thousands() -> None:
     for name, share in (("p25_ns", 0.25), ("p50_ns", 0.5), ("p99_ns", 0.99)):
         rank = np.count_nonzero(times <= row[name]) / len(times)
         assert rank == pytest.approx(share, abs=0.001)
+
+
+def _kinds(wires: Wires, *, tasks: int = 1) -> list[dict[str, Any]]:
+    whole = Sums()
+    for _ in range(tasks):
+        _, sums = wires.add_up()
+        sums.kinds.add_followed(wires.legs())
+        sums.cut()
+        whole.merge(sums)
+    rows: list[dict[str, Any]] = whole.kinds.table().to_pylist()
+    return rows
+
+
+def test_kinds_tell_how_much_of_what_was_said_and_under_which_names(wires: Wires) -> None:
+    for n in range(6):
+        wires.say(20, "client", n, n, kind="SET", name="a" if n < 4 else "b", bytes=10, payload_bytes=3)
+    wires.say(20, "server", 7, 7, kind="OK", bytes=5, payload_bytes=0)
+    rows = _kinds(wires, tasks=2)
+    told = [(row["sender"], row["receiver"], row["kind"], row["name"], row["names"], row["n"]) for row in rows]
+    assert told == [
+        ("gateway", "queue", "SET", None, 2, 12),
+        ("gateway", "queue", "SET", "a", 1, 8),
+        ("gateway", "queue", "SET", "b", 1, 4),
+        ("queue", "gateway", "OK", None, 0, 2),
+    ]
+    assert [(row["bytes"], row["payload_bytes"]) for row in rows] == [(120, 36), (80, 24), (40, 12), (10, 0)]
+
+
+def test_kinds_know_questions_answers_and_how_long_each_name_took(wires: Wires) -> None:
+    for n in range(100):
+        name = "slow" if n % 2 else "quick"
+        took_ns = 1_000_000 if n % 2 else 1_000
+        question = wires.say(20, "client", n, n, kind="GET", name=name, protocol="redis")
+        answer = wires.say(20, "server", n + took_ns, n + took_ns, kind="BULK", protocol="redis")
+        wires.exchange(20, "client", n, n + took_ns, name=name, request=question, response=answer)
+    rows = {(row["kind"], row["name"]): row for row in _kinds(wires)}
+    assert (rows["GET", None]["requests"], rows["GET", None]["responses"]) == (100, 0)
+    assert (rows["BULK", None]["requests"], rows["BULK", None]["responses"]) == (0, 100)
+    assert rows["GET", None]["p50_ns"] is None
+    assert rows["GET", "slow"]["p50_ns"] == pytest.approx(1_000_000, rel=0.02)
+    assert rows["GET", "quick"]["p99_ns"] == pytest.approx(1_000, rel=0.02)
+
+
+def test_of_very_many_names_the_most_frequent_are_told(wires: Wires) -> None:
+    for n in range(6000):
+        wires.say(20, "client", n, n, kind="SET", name=f"once-{n}")
+    for n in range(5):
+        wires.say(20, "client", n, n, kind="SET", name="often")
+    rows = _kinds(wires)
+    assert (rows[0]["name"], rows[0]["n"], rows[0]["names"]) == (None, 6005, 4096)
+    assert (rows[1]["name"], rows[1]["n"]) == ("often", 5)
+    assert len(rows) == 21
+
+
+def test_followed_messages_are_counted_by_name_and_their_passages_added_up(wires: Wires) -> None:
+    for seq in range(10):
+        wires.say(10, "client", 100 * seq, 100 * seq + 1, device=1, seq=seq, name="t")
+        wires.say(20, "client", 100 * seq + 11 + seq, 100 * seq + 50, device=1, seq=seq, name="t")
+        if seq < 4:
+            wires.say(11, "server", 100 * seq + 60, 100 * seq + 61, device=1, seq=seq, name="t")
+    sums = Sums()
+    sums.passages.add(wires.legs())
+    passages = {(row["sender"], row["receiver"]): row for row in sums.passages.passages().to_pylist()}
+    assert {way: row["n"] for way, row in passages.items()} == {
+        ("outside", "gateway"): 10, ("gateway", "queue"): 10, ("worker", "outside"): 4,
+    }  # fmt: skip
+    assert passages["outside", "gateway"]["inside_p50_ns"] is None
+    assert (passages["gateway", "queue"]["inside_p50_ns"], passages["gateway", "queue"]["inside_p95_ns"]) == (14, 19)
+    assert sums.passages.endings().to_pylist() == [{"service": "queue", "n": 6}]
+    followed = {row["name"]: row["followed"] for row in _kinds(wires) if row["sender"] == "gateway"}
+    assert followed == {None: 0, "t": 10}

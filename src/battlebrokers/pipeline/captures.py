@@ -24,19 +24,18 @@ from battlebrokers.pipeline.stages.hops import HopStage
 from battlebrokers.pipeline.stages.packets import PacketStage, file_parts
 from battlebrokers.pipeline.stages.peers import keys, numbers
 from battlebrokers.pipeline.stages.progress import StageProgress
-from battlebrokers.pipeline.stages.responses import Answers
 from battlebrokers.pipeline.stages.streams import Counts, StreamStage
+from battlebrokers.pipeline.stages.sums import Sums
 from battlebrokers.pipeline.stages.table_files import TableFile, read_file
-from battlebrokers.pipeline.stages.traffic import TrafficSum
-from battlebrokers.pipeline.stages.wires import Sums, WireStage
+from battlebrokers.pipeline.stages.wires import WireStage
 from battlebrokers.pipeline.store import LocalStore, Store
 from battlebrokers.pipeline.twins import twins
-from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, RESPONSES, STREAMS, TRAFFIC, Table
+from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, STREAMS, WIRE, Table
 from battlebrokers.tables.manifest import Manifest
 
 Progress = Callable[[str, int, int], None]
 SUMMARY = "decoded/summary.json"
-_WRITTEN = (PACKETS, STREAMS, MESSAGES, EXCHANGES, HOPS, RESPONSES, TRAFFIC)
+_WRITTEN = (PACKETS, STREAMS, MESSAGES, EXCHANGES, *WIRE)
 _SHARE_BYTES = 24 << 20
 """About so much of the captures a task follows the conversations of."""
 _LEAST_SHARE_BYTES = 2 << 20
@@ -83,7 +82,7 @@ def decode(
     work = _Work(spark, captures, plain, {table.name: target.locate(table.folder) for table in _WRITTEN})
     counts = work.decode(on_progress)
     sums = work.add_up(on_progress)
-    for table, rows in ((TRAFFIC, sums.traffic.table()), (RESPONSES, sums.answers.table())):
+    for table, rows in sums.tables():
         work.write(table, rows)
     defects += _damages(captures.files, counts)
     summary = _summary(counts) | {"defects": defects, "seconds": round(time.monotonic() - began, 3)}
@@ -124,7 +123,7 @@ class _Work:
         wires = WireStage(self._folders, left_out, self._shares)
         tasks = self._context.parallelize(range(self._shares), self._shares)
         found = _moved(tasks.mapPartitions(wires), self._shares)
-        sums = Sums(TrafficSum(), Answers())
+        sums = Sums()
         with self._telling("following", len(self._parts) + self._shares, on_progress):
             for one in found.mapPartitionsWithIndex(HopStage(self._folders[HOPS.name])).collect():
                 sums.merge(one)

@@ -12,16 +12,45 @@ from battlebrokers.tables.packets import PACKETS
 from battlebrokers.tables.publishes import ACKS, PUBLISHES
 from battlebrokers.tables.resources import CLOCKS, RESOURCES
 from battlebrokers.tables.streams import STREAMS
-from battlebrokers.tables.wire import HOPS, RESPONSES, TRAFFIC
+from battlebrokers.tables.wire import ENDINGS, HOPS, KINDS, PASSAGES, RESPONSES, TRAFFIC
 
 RECORDED = (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES, RESOURCES, CLOCKS)
 DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, PUBLISHING, ACTIONS, BALANCE, SERVICES)
 DECODED = (PACKETS, STREAMS, MESSAGES, EXCHANGES)
-WIRE = (HOPS, RESPONSES, TRAFFIC)
+WIRE = (HOPS, RESPONSES, TRAFFIC, KINDS, PASSAGES, ENDINGS)
 ALL_TABLES = tuple(sorted(RECORDED + DECODED + DERIVED + WIRE, key=lambda table: LAYERS.index(table.layer)))
 
 __all__ = [
-    "ACKS", "ACTIONS", "ALL_TABLES", "BALANCE", "CLOCKS", "DECODED", "DELIVERIES", "DERIVED", "EXCHANGES", "HOPS",
-    "JOURNEYS", "LATENCIES", "LEDGER", "MESSAGES", "NODES", "OPERATIONS", "PACKETS", "PUBLISHES", "PUBLISHING", "RECORDED",
-    "RESOURCES", "RESPONSES", "SERVICES", "STREAMS", "TIMELINE", "TRAFFIC", "WIRE", "Column", "Table",
+    "ACKS",
+    "ACTIONS",
+    "ALL_TABLES",
+    "BALANCE",
+    "CLOCKS",
+    "DECODED",
+    "DELIVERIES",
+    "DERIVED",
+    "ENDINGS",
+    "EXCHANGES",
+    "HOPS",
+    "JOURNEYS",
+    "KINDS",
+    "LATENCIES",
+    "LEDGER",
+    "MESSAGES",
+    "NODES",
+    "OPERATIONS",
+    "PACKETS",
+    "PASSAGES",
+    "PUBLISHES",
+    "PUBLISHING",
+    "RECORDED",
+    "RESOURCES",
+    "RESPONSES",
+    "SERVICES",
+    "STREAMS",
+    "TIMELINE",
+    "TRAFFIC",
+    "WIRE",
+    "Column",
+    "Table",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What captures add up to: `hops` of followed messages, `responses` between peers, `traffic` per second."""
+"""What captures add up to: `hops` of followed messages, and sums between peers: `responses`, `traffic`, `kinds`, …"""
 
 from __future__ import annotations
 
@@ -69,5 +69,52 @@ TRAFFIC = Table(
         Column("part", "string", "`request`, `response`, or `other` (pushes, one-way messages, acknowledged by nobody)."),
         Column("messages", "int64", "Messages."),
         Column("bytes", "int64", "Their bytes on the wire, framing included."),
+    ),
+)
+
+KINDS = Table(
+    name="kinds",
+    layer="measures",
+    about="Messages of one kind between two peers; rows with a name are those of its most frequent names.",
+    columns=(
+        Column("sender", "string", "Who spoke: a service, or `outside`."),
+        Column("receiver", "string", "Who was spoken to."),
+        Column("protocol", "string", "The protocol."),
+        Column("kind", "string", "The messages' kind."),
+        Column("name", "string", "Topic, channel, queue, key, …; null: all of the kind together.", nullable=True),
+        Column("names", "int64", "How many different names they have, up to some thousands; 0 if none."),
+        Column("n", "int64", "Messages."),
+        Column("bytes", "int64", "Their bytes on the wire, framing included."),
+        Column("payload_bytes", "int64", "The users' part of them."),
+        Column("requests", "int64", "Those that asked something."),
+        Column("responses", "int64", "Those that answered something."),
+        Column("followed", "int64", "Those of a name that were followed from service to service; of a kind see `passages`."),
+        Column("p50_ns", "int64", "Median time to the answer of a name, in steps of 2 %; of a kind see `responses`.", nullable=True),
+        Column("p99_ns", "int64", "99 of 100 took at most so long, likewise.", nullable=True),
+    ),
+)
+
+PASSAGES = Table(
+    name="passages",
+    layer="measures",
+    about="One kind of followed message on its way between two services.",
+    columns=(
+        Column("sender", "string", "Who sent it: a service, or `outside`."),
+        Column("receiver", "string", "Who received it."),
+        Column("protocol", "string", "The protocol."),
+        Column("kind", "string", "The message's kind."),
+        Column("n", "int64", "Legs."),
+        Column("inside_p50_ns", "int64", "How long the sender kept half of them at most; null where all were first seen.", nullable=True),
+        Column("inside_p95_ns", "int64", "How long it kept 95 of 100 at most.", nullable=True),
+    ),
+)
+
+ENDINGS = Table(
+    name="endings",
+    layer="measures",
+    about="Where followed messages were seen last that never went out again.",
+    columns=(
+        Column("service", "string", "Whoever received them last."),
+        Column("n", "int64", "Messages."),
     ),
 )

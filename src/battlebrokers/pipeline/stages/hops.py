@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from battlebrokers.pipeline.stages.peers import OUTSIDE, Numbers, as_array, numbers
+from battlebrokers.pipeline.stages.peers import OUTSIDE, Numbers, as_array, codes, numbers
+from battlebrokers.pipeline.stages.sums import Sums
 from battlebrokers.pipeline.stages.table_files import TableFile
 from battlebrokers.tables import HOPS
 
@@ -36,17 +35,23 @@ class HopStage:
 
     folder: str
 
-    def __call__(self, task: int, moved: Iterable[tuple[int, Any]]) -> Iterator[Any]:
-        """Write the legs; what is no block of sightings is only passed on."""
+    def __call__(self, task: int, moved: Iterable[tuple[int, bytes | Sums]]) -> Iterator[Sums]:
+        """Write the legs and add them up; sums of the stage before are only passed on."""
         seen: list[pa.Table] = []
         for _, value in moved:
             if isinstance(value, bytes):
                 seen.append(pa.ipc.open_stream(value).read_all())
             else:
                 yield value
+        legs = hops(pa.concat_tables(seen) if seen else SIGHTING.empty_table())
         with TableFile(self.folder, HOPS, task) as file:
-            for rows in hops(pa.concat_tables(seen) if seen else SIGHTING.empty_table()).to_batches():
+            for rows in legs.to_batches():
                 file.write(rows)
+        sums = Sums()
+        sums.passages.add(legs)
+        sums.kinds.add_followed(legs)
+        sums.cut()
+        yield sums
 
 
 def hops(seen: pa.Table) -> pa.Table:
@@ -82,7 +87,7 @@ def _unambiguous(seen: pa.Table) -> npt.NDArray[np.bool_]:
     first = _starts(trace)
     size = np.bincount(first, minlength=len(trace))[first]
     # Sightings of one message on the same wire and from the same side lie together in this order.
-    wire = (trace, numbers(seen["stream"]), numbers(seen["epoch"]), _codes(seen["sender"])[0])
+    wire = (trace, numbers(seen["stream"]), numbers(seen["epoch"]), codes([seen["sender"]])[0])
     order = np.lexsort(wire[::-1])
     same = np.ones(max(0, len(trace) - 1), dtype=np.bool_)
     for column in wire:
@@ -97,9 +102,9 @@ def _unambiguous(seen: pa.Table) -> npt.NDArray[np.bool_]:
 def _parents(seen: pa.Table, first: Numbers) -> tuple[Numbers, Numbers]:
     """The leg that brought a message to its sender: the last one that ended there before; -1 if there is none."""
     count = len(first)
-    peer, names = _codes(pa.chunked_array([*seen["sender"].chunks, *seen["receiver"].chunks], pa.string()))
+    peer, names = codes([pa.chunked_array([*seen["sender"].chunks, *seen["receiver"].chunks], pa.string())])
     sender, receiver = peer[:count], peer[count:]
-    outside = names.index(OUTSIDE) if OUTSIDE in names else -1
+    outside = names.index((OUTSIDE,)) if (OUTSIDE,) in names else -1
     sent, received = numbers(seen["sent_ns"]), numbers(seen["received_ns"])
     # All comings and goings of a message at a peer in the order of time; whoever goes looks back for who came.
     where = np.concatenate((receiver, sender))
@@ -125,15 +130,6 @@ def _starts(values: Numbers) -> Numbers:
     new = np.ones(len(values), dtype=np.bool_)
     new[1:] = values[1:] != values[:-1]
     return np.flatnonzero(new)[np.cumsum(new) - 1] if len(values) else np.empty(0, dtype=np.int64)
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[Numbers, list[str]]:
-    """A small number per different word, and the words."""
-    if not len(column):
-        return np.empty(0, dtype=np.int64), []
-    encoded = pc.dictionary_encode(column).combine_chunks()
-    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
-    return numbers(encoded.indices), encoded.dictionary.to_pylist()
 
 
 def _column(values: Numbers, kind: pa.DataType, absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:

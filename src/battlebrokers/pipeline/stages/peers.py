@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,16 @@ class Peers:
         speaker, listener = rows + np.where(by_client, 0, other), rows + np.where(by_client, other, 0)
         return both.take(as_array(speaker)), both.take(as_array(listener))
 
+    def pairs(self, rows: Numbers, by_client: npt.NDArray[np.bool_]) -> tuple[Numbers, list[tuple[str, str]]]:
+        """A small number per different pair of whoever spoke and whoever listened, and those pairs."""
+        code, names = codes([pa.chunked_array([self.client, self.server])])
+        client, server = np.split(code, 2)
+        speaker = np.where(by_client, client[rows], server[rows])
+        listener = np.where(by_client, server[rows], client[rows])
+        pairs, places = np.unique(speaker * max(1, len(names)) + listener, return_inverse=True)
+        words = [(names[pair // len(names)][0], names[pair % len(names)][0]) for pair in pairs.tolist()]
+        return places, words
+
 
 def peers_of(streams: Iterable[pa.RecordBatch], left_out: Numbers) -> Peers:
     """From rows of the table of streams; `left_out` are keys (see `keys`) of those not to be counted."""
@@ -69,7 +79,29 @@ def numbers(column: pa.ChunkedArray | pa.Array) -> Numbers:
     ).astype(np.int64)  # fmt: skip
 
 
-def as_array(values: npt.NDArray[np.int64]) -> pa.Array:
+def codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Numbers, list[tuple[str, ...]]]:
+    """A small number per different combination of words, and those combinations."""
+    count = len(columns[0])
+    combined = np.zeros(count, dtype=np.int64)
+    if not count:
+        return combined, []
+    words: list[list[str]] = []
+    for column in columns:
+        encoded = pc.dictionary_encode(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+        words.append(encoded.dictionary.to_pylist())
+        combined = combined * len(words[-1]) + numbers(encoded.indices)
+    different, places = np.unique(combined, return_inverse=True)
+    found: list[tuple[str, ...]] = []
+    for code in different.tolist():
+        combination: list[str] = []
+        for known in reversed(words):
+            code, place = divmod(code, len(known))
+            combination.append(known[place])
+        found.append(tuple(reversed(combination)))
+    return places, found
+
+
+def as_array(values: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> pa.Array:
     """The same in Arrow."""
     content = np.ascontiguousarray(values, dtype=np.int64)
     return pa.Array.from_buffers(pa.int64(), len(content), [None, pa.py_buffer(content)])

@@ -5,6 +5,7 @@ Times are kept sorted, all of them up to a number, evenly spaced ones beyond: qu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from battlebrokers.pipeline.stages.peers import Numbers, Peers, as_array, numbers
+from battlebrokers.pipeline.stages.peers import Numbers, Peers, as_array, codes, numbers
 from battlebrokers.tables import RESPONSES
 
 _QUANTILES = {"p25_ns": 0.25, "p50_ns": 0.5, "p75_ns": 0.75, "p95_ns": 0.95, "p99_ns": 0.99}
@@ -21,7 +22,7 @@ _MOST = 8192
 """Times kept of one kind of exchange by one task: the rank of a quantile is off by less than one in so many."""
 
 _KEY = ("asker", "answerer", "protocol", "kind")
-Key = tuple[str, str, str, str]
+Key = tuple[str, ...]
 """Asker, answerer, protocol, kind."""
 
 
@@ -87,13 +88,18 @@ class Took:
         row |= {"response_bytes": self.response_bytes}
         if not answered:
             return row
+        times = np.concatenate(self.times_ns)
+        row |= {"min_ns": int(times.min()), "max_ns": int(times.max()), "mean_ns": self.total_ns / answered}
+        return row | self.quantiles(_QUANTILES)
+
+    def quantiles(self, shares: Mapping[str, float]) -> dict[str, int]:
+        """The smallest times that so many did not exceed; none if nothing was timed."""
+        if not self.times_ns or not sum(map(len, self.times_ns)):
+            return {}
         times, weights = self.sorted()
         ends = np.cumsum(weights)
-        for name, share in _QUANTILES.items():
-            # The smallest time that so many did not exceed.
-            place = min(int(np.searchsorted(ends, share * ends[-1] * (1 - 1e-12))), len(times) - 1)
-            row[name] = int(times[place])
-        return row | {"min_ns": int(times[0]), "max_ns": int(times[-1]), "mean_ns": self.total_ns / answered}
+        places = np.searchsorted(ends, np.array([*shares.values()]) * ends[-1] * (1 - 1e-12))
+        return dict(zip(shares, times[np.minimum(places, len(times) - 1)].tolist(), strict=True))
 
 
 class Answers:
@@ -102,9 +108,8 @@ class Answers:
     def __init__(self) -> None:
         self._kinds: dict[Key, Took] = {}
 
-    def add(self, batch: pa.RecordBatch, rows: Numbers, peers: Peers) -> None:
+    def add(self, batch: pa.RecordBatch, rows: Numbers, by_client: npt.NDArray[np.bool_], peers: Peers) -> None:
         """Exchanges of conversations in these rows of the peers."""
-        by_client = pc.equal(batch["asker"], "client").to_numpy(zero_copy_only=False)
         asker, answerer = peers.names(rows, by_client)
         table = pa.table(
             [
@@ -117,19 +122,14 @@ class Answers:
         counted = peers.counted[rows]
         if not counted.all():
             table = table.filter(pa.array(counted))
-        keys = table.select(list(_KEY))
-        codes = np.zeros(table.num_rows, dtype=np.int64)
-        for name in keys.column_names:
-            encoded = pc.dictionary_encode(keys[name]).combine_chunks()
-            encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
-            codes = codes * max(1, len(encoded.dictionary)) + numbers(encoded.indices)
-        order = np.argsort(codes, kind="stable")
-        codes = codes[order]
-        cuts = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)] if len(codes) else [0]
+        code, keys = codes([table[name] for name in _KEY])
+        order = np.argsort(code, kind="stable")
+        code = code[order]
+        cuts = [0, *(np.flatnonzero(code[1:] != code[:-1]) + 1).tolist(), len(code)] if len(code) else [0]
         table = table.take(as_array(order)).combine_chunks()
         for start, end in pairwise(cuts):
             some = table.slice(start, end - start)
-            key: Key = tuple(some[name][0].as_py() for name in keys.column_names)
+            key = keys[int(code[start])]
             self._count(self._kinds.setdefault(key, Took()), some)
 
     @staticmethod

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 
 from battlebrokers.pipeline.stages.hops import SIGHTING
 from battlebrokers.pipeline.stages.peers import COLUMNS, Numbers, Peers, as_array, numbers, peers_of
-from battlebrokers.pipeline.stages.responses import Answers
+from battlebrokers.pipeline.stages.sums import Sums
 from battlebrokers.pipeline.stages.table_files import read_file
-from battlebrokers.pipeline.stages.traffic import TrafficSum
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
 
 _MESSAGE = [
@@ -23,25 +22,12 @@ _MESSAGE = [
     "device", "seq", "fingerprint",
 ]  # fmt: skip
 _EXCHANGE = [
-    "stream", "epoch", "protocol", "kind", "asker", "request", "response", "outcome", "certain", "asked_ns",
+    "stream", "epoch", "protocol", "kind", "name", "asker", "request", "response", "outcome", "certain", "asked_ns",
     "answered_ns", "request_bytes", "response_bytes",
 ]  # fmt: skip
 _LEAST_FINGERPRINTED_BYTES = 8
 """Shorter payloads say the same too often to be followed."""
 _NUMBER_BITS = 36
-
-
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """What one task adds up."""
-
-    traffic: TrafficSum
-    answers: Answers
-
-    def merge(self, other: Sums) -> None:
-        """That of another task."""
-        self.traffic.merge(other.traffic)
-        self.answers.merge(other.answers)
 
 
 Moved = tuple[int, bytes | Sums]
@@ -67,11 +53,11 @@ class WireStage:
         def rows(table: Table, columns: list[str]) -> Iterator[pa.RecordBatch]:
             return read_file(self.folders[table.name], task, columns)
 
-        sums = Sums(TrafficSum(), Answers())
+        sums = Sums()
         peers = peers_of(rows(STREAMS, COLUMNS), self.left_out.value)
         for seen in add_up(peers, rows(EXCHANGES, _EXCHANGE), rows(MESSAGES, _MESSAGE), sums):
             yield from split(seen, self.followers)
-        sums.answers.thin()
+        sums.cut()
         yield 0, sums
 
 
@@ -85,13 +71,16 @@ def add_up(
         requests.append(rows << _NUMBER_BITS | numbers(batch["request"]))
         answered = ~_are_null(batch["response"])
         responses.append((rows << _NUMBER_BITS | numbers(pc.fill_null(batch["response"], 0)))[answered])
-        sums.answers.add(batch, rows, peers)
+        by_client = pc.equal(batch["asker"], "client").to_numpy(zero_copy_only=False)
+        sums.answers.add(batch, rows, by_client, peers)
+        sums.kinds.add_exchanges(batch, rows, by_client, peers)
     roles = _Roles(np.sort(np.concatenate(requests)), np.sort(np.concatenate(responses)))
     for batch in messages:
         rows = peers.rows(numbers(batch["stream"]), numbers(batch["epoch"]))
         by_client = pc.equal(batch["sender"], "client").to_numpy(zero_copy_only=False)
         part = roles.of(rows << _NUMBER_BITS | numbers(batch["number"]))
         sums.traffic.add(batch, rows, by_client, part, peers)
+        sums.kinds.add_messages(batch, rows, by_client, part, peers)
         yield sightings(batch, rows, by_client, peers)
 
 

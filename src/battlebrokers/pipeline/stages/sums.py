@@ -1,0 +1,45 @@
+"""Everything tasks add up about captures; sums of tasks are merged on the driver and written as small tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from battlebrokers.pipeline.stages.kinds import KindSum
+from battlebrokers.pipeline.stages.passages import PassageSum
+from battlebrokers.pipeline.stages.responses import Answers
+from battlebrokers.pipeline.stages.traffic import TrafficSum
+from battlebrokers.tables import ENDINGS, KINDS, PASSAGES, RESPONSES, TRAFFIC, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What one task adds up."""
+
+    traffic: TrafficSum = field(default_factory=TrafficSum)
+    answers: Answers = field(default_factory=Answers)
+    kinds: KindSum = field(default_factory=KindSum)
+    passages: PassageSum = field(default_factory=PassageSum)
+
+    def cut(self) -> None:
+        """Before they travel: less of what is not needed."""
+        self.answers.thin()
+        self.kinds.cut()
+        self.passages.thin()
+
+    def merge(self, other: Sums) -> None:
+        """Those of another task."""
+        self.traffic.merge(other.traffic)
+        self.answers.merge(other.answers)
+        self.kinds.merge(other.kinds)
+        self.passages.merge(other.passages)
+
+    def tables(self) -> Iterator[tuple[Table, pa.Table]]:
+        """The rows of all tables they make."""
+        yield TRAFFIC, self.traffic.table()
+        yield RESPONSES, self.answers.table()
+        yield KINDS, self.kinds.table()
+        yield PASSAGES, self.passages.passages()
+        yield ENDINGS, self.passages.endings()
