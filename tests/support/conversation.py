@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from battlebrokers.dissect.segments import ACK, PSH, Segments
-from battlebrokers.dissect.stream import Exchange, Stream, Told
+from battlebrokers.dissect.stream import Stream
+from support.told import Exchange, Record, Told, reader
 
 CLIENT, SERVER = 0, 1
 STEP_NS = 1_000
@@ -28,8 +29,15 @@ class Heard:
     """What the stream made of it."""
 
     stream: Stream
-    messages: list[Told] = field(default_factory=list)
-    exchanges: list[Exchange] = field(default_factory=list)
+    record: Record = field(default_factory=Record)
+
+    @property
+    def messages(self) -> list[Told]:
+        return list(self.record.messages.values())
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        return self.record.exchanges
 
     @property
     def kinds(self) -> list[str]:
@@ -82,13 +90,10 @@ def heard(
 ) -> Heard:  # fmt: skip
     """Drive it, `window` packets at a time; with `protocol` insist on what was recognised."""
     packets, content = segments(turns, cut, transport)
-    stream = Stream(transport, 40_000, port, lambda place, size: content[place : place + size], hints)
+    stream = Stream(transport, 40_000, port, reader(content), hints)
     result = Heard(stream)
     for start in range(0, max(1, len(packets)), window):
-        stream.push(packets.part(start, start + window), last=start + window >= len(packets))
-        result.messages += [told for _, told in stream.messages]
-        result.exchanges += stream.exchanges
-        stream.messages, stream.exchanges = [], []
+        result.record.push(stream, packets.part(start, start + window), last=start + window >= len(packets))
     if protocol is not None:
         assert stream.protocol == protocol
     return result
@@ -98,7 +103,7 @@ def summary(said: Heard) -> list[tuple[object, ...]]:
     """Everything but times and the order of the two sides: what must not depend on segmentation."""
     rows = [
         (row.sender, row.start, row.end, row.kind, row.name, row.correlation, row.failed, row.payload_bytes,
-         -1 if row.fingerprint is None else row.fingerprint, row.device, row.seq)
+         *(-1 if value is None else value for value in (row.fingerprint, row.device, row.seq)))
         for row in (told.found for told in said.messages)
     ]  # fmt: skip
     pairs = [

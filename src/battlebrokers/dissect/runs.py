@@ -6,43 +6,55 @@ A run is what one side said without the other one speaking in between, without a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from battlebrokers.dissect.assembly import Pieces
+from battlebrokers.dissect.assembly import Numbers, Pieces
 
-Reader = Callable[[int, int], bytes]
-"""Reads (place, size) from the capture."""
+Reader = Callable[[Numbers, Numbers], list[bytes]]
+"""Reads many (places, sizes) from the capture."""
 
 REST_NS = 200_000_000
 """After so long a silence whoever asks is answered next."""
 _RUN_BYTES = 512 * 1024
 
 
-class Run(NamedTuple):
-    """Contiguous bytes of one side."""
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Contiguous bytes of one side each; pieces [start[n], end[n]) make run n."""
 
-    sender: int
-    size: int
-    places: list[int]
-    """Where its pieces lie in the capture; empty: a gap."""
+    place: Numbers
+    """Where each piece lies in the capture."""
+    size: Numbers
     sizes: list[int]
-    rested: bool
+    start: list[int]
+    end: list[int]
+    sender: list[int]
+    total: list[int]
+    """How many bytes each run has."""
+    gap: list[bool]
+    """Whether it is missing in the capture."""
+    rested: list[bool]
     """Whether a long silence preceded it."""
 
-    def bytes(self, read: Reader) -> bytes:
-        """What was said."""
-        if len(self.places) == 1:
-            return read(self.places[0], self.sizes[0])
-        return b"".join([read(place, size) for place, size in zip(self.places, self.sizes, strict=True)])
+    def __iter__(self) -> Iterator[tuple[int, int, int, int, bool, bool]]:
+        """Sender, first piece, piece behind the last, bytes, whether it is a gap, whether a long silence preceded."""
+        return zip(self.sender, self.start, self.end, self.total, self.gap, self.rested, strict=True)
+
+    def read(self, read: Reader) -> list[bytes]:
+        """What every piece holds; nothing for gaps."""
+        if any(self.gap):
+            missing = self.place < 0
+            return read(np.where(missing, 0, self.place), np.where(missing, 0, self.size))
+        return read(self.place, self.size)
 
 
-def runs(client: Pieces, server: Pieces, last_ns: int) -> Iterator[Run]:
+def runs(client: Pieces, server: Pieces, last_ns: int) -> Runs:
     """Merge what both sides said; `last_ns` is when the last run before ended."""
     count = len(client) + len(server)
     if not count:
-        return
+        return _NO_RUNS
     sender = np.zeros(count, dtype=np.int64)
     sender[len(client) :] = 1
     place, size = np.concatenate((client.place, server.place)), np.concatenate((client.size, server.size))
@@ -59,10 +71,12 @@ def runs(client: Pieces, server: Pieces, last_ns: int) -> Iterator[Run]:
         blocks = np.cumsum(size) // _RUN_BYTES
         cut[1:] |= blocks[1:] != blocks[:-1]
     starts = np.flatnonzero(cut)
-    totals = np.add.reduceat(size, starts).tolist()
-    places, sizes = place.tolist(), size.tolist()
-    bounds = [*starts.tolist(), count]
-    who, gaps, rests = sender[starts].tolist(), gap[starts].tolist(), rested[starts].tolist()
-    for n, total in enumerate(totals):
-        start, end = bounds[n], bounds[n + 1]
-        yield Run(who[n], total, [] if gaps[n] else places[start:end], sizes[start:end], rests[n])
+    start = starts.tolist()
+    return Runs(
+        place, size, size.tolist(), start, [*start[1:], count], sender[starts].tolist(),
+        np.add.reduceat(size, starts).tolist(), gap[starts].tolist(), rested[starts].tolist(),
+    )  # fmt: skip
+
+
+_EMPTY: Numbers = np.empty(0, dtype=np.int64)
+_NO_RUNS = Runs(_EMPTY, _EMPTY, [], [], [], [], [], [], [])

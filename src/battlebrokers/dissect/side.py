@@ -51,10 +51,14 @@ class Side:
             self._times.append(pieces.time_ns)
         return pieces
 
-    def note(self, end: int, time_ns: int) -> None:
-        """Bytes up to `end` were there at that time."""
-        self._ends.append(np.array([end], dtype=np.int64))
-        self._times.append(np.array([time_ns], dtype=np.int64))
+    def hear(self, sizes: Numbers, time_ns: Numbers) -> Numbers:
+        """Datagrams of these sizes were there at these times; returns at which offsets they begin."""
+        ends = self.assembly.next + np.cumsum(sizes)
+        if len(ends):
+            self._ends.append(ends)
+            self._times.append(time_ns)
+            self.assembly.next = int(ends[-1])
+        return ends - sizes
 
     def times(self, offsets: Numbers) -> Numbers:
         """When the bytes at these offsets were there; of those that are still to come, when the last one was."""
@@ -63,6 +67,10 @@ class Side:
         self._join()
         places = np.searchsorted(self._ends[0], offsets, side="right")
         return self._times[0][np.minimum(places, len(self._times[0]) - 1)]
+
+    def time(self, offset: int) -> int:
+        """The same for one of them."""
+        return int(self.times(np.array([offset]))[0])
 
     def forget(self) -> None:
         """Times of what was read long ago are not asked for any more."""

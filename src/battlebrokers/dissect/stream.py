@@ -6,17 +6,18 @@ bounded by the window and by what a message may hold back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from battlebrokers.dissect.registry import Dissector, Transport, dissectors, recognised
-from battlebrokers.dissect.runs import Reader, Run, runs
+from battlebrokers.dissect.runs import Reader, runs
 from battlebrokers.dissect.segments import Segments
 from battlebrokers.dissect.side import Side
-from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Answered, Dissection, Found, Talk
+from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Dissection, Talk
+from battlebrokers.dissect.transcript import Messages, Transcript
 
-__all__ = ["Exchange", "Reader", "Stream", "Told"]
+__all__ = ["Reader", "Stream"]
 
 _UNREAD_BYTES = 2 * WHOLE_MESSAGE_BYTES
 """What a dissector leaves unread beyond this it does not understand."""
@@ -26,42 +27,16 @@ _ENOUGH_DATAGRAMS = 16
 """When one side has said so much, its protocol must be told from it, whatever the other one said."""
 _RESYNC_BYTES = 4096
 _VAIN_SWITCHES = 8
-_UNFINISHED = 4096
-
-
-@dataclass(slots=True)
-class Told:
-    """One message with its times; the row behind an exchange."""
-
-    found: Found
-    first_ns: int
-    last_ns: int
-
-
-@dataclass(slots=True)
-class Exchange:
-    """One request and its answer, or its absence."""
-
-    request_number: int
-    request: Told
-    response_number: int
-    response: Told | None
-    response_bytes: int
-    answered_ns: int
-    rule: str
-    certain: bool
 
 
 class Stream:
-    """Push windows, then take `messages` and `exchanges` away; the last window ends it."""
+    """Push windows, `take` what was told in them; the last window ends it."""
 
     def __init__(
         self, transport: Transport, client_port: int, server_port: int, read: Reader, hints: object = None
     ) -> None:
         self.protocol: str | None = None
         self.recognised_by: str | None = None
-        self.messages: list[tuple[int, Told]] = []
-        self.exchanges: list[Exchange] = []
         self.undecoded_bytes = 0
         self._transport: Transport = transport
         self._ports = (server_port, client_port)
@@ -79,14 +54,7 @@ class Stream:
         self._heard = [0, 0]
         """How much of it each side said."""
         self._vain_switches = 0
-        self._told: dict[int, Told] = {}
-        """Messages by number that somebody may still ask for."""
-        self._unfinished: dict[int, Told] = {}
-        """Those of which the end may still be to come."""
-        self._timed_to: dict[int, int] = {}
-        """Up to which offset their time is known; -1: not yet."""
-        self._waiting: list[Answered] = []
-        """Answers of which a part is still to come."""
+        self._transcript = Transcript()
 
     @property
     def malformed(self) -> int:
@@ -117,55 +85,81 @@ class Stream:
                 self._finish(self._talk)
         self._settle(last=last)
 
+    def take(self) -> tuple[list[Messages], list[Any]]:
+        """Messages and exchanges (see `transcript`) that were told since the last time."""
+        told = self._transcript
+        messages, exchanges, told.messages, told.exchanges = told.messages, told.exchanges, [], []
+        return messages, exchanges
+
     def _hear_segments(self, window: Segments, *, last: bool) -> None:
         client, server = (
             side.assemble(window, sender, self._packets, last=last) for sender, side in enumerate(self._sides)
         )
         self._packets += len(window)
-        for run in runs(client, server, self._last_ns):
+        said = runs(client, server, self._last_ns)
+        parts: list[bytes] = []
+        for sender, start, end, size, gap, rested in said:
             if self._decided and self._dissection is None:
-                if run.places:
-                    self.undecoded_bytes += run.size
+                if not gap:
+                    self.undecoded_bytes += size
                 continue
-            if run.rested:
+            if rested:
                 self._rest()
-            if run.places:
-                self._hear(run)
+            talk = self._talk
+            if gap or (self._decided and talk is not None and talk.skipping[sender] >= size):
+                self._miss(sender, size)
+                continue
+            if not parts:
+                parts = said.read(self._read)
+            data = parts[start] if end - start == 1 else b"".join(parts[start:end])
+            if self._decided:
+                self._hear(sender, data, said.sizes[start:end])
             else:
-                self._miss(run.sender, run.size)
+                self._hold(sender, data, said.sizes[start:end])
+                if min(self._heard) >= _FRONT_BYTES or max(self._heard) >= _ENOUGH_BYTES:
+                    self._decide()
         self._last_ns = max(client.time_ns[-1:].tolist() + server.time_ns[-1:].tolist(), default=self._last_ns)
 
-    def _hear(self, run: Run) -> None:
-        sender, data = run.sender, run.bytes(self._read)
-        if self._decided:
-            self._append(sender, data, run.sizes)
+    def _hear(self, sender: int, data: bytes, sizes: list[int]) -> None:
+        """What a side said is read; `sizes` are those of the packets in it."""
+        talk, dissection, side = self._talk, self._dissection, self._sides[sender]
+        if talk is None or dissection is None:
+            self.undecoded_bytes += len(data)
+        elif side.unread.size or side.lost or talk.skipping[sender] or talk.need[sender] > len(data):
+            self._append(sender, data, sizes)
             self._converse(sender)
         else:
-            self._hold(sender, data, run.sizes)
-            if min(self._heard) >= _FRONT_BYTES or max(self._heard) >= _ENOUGH_BYTES:
-                self._decide()
+            # Mostly nothing waits from before, and nothing is left.
+            used = self._shown(dissection, talk, sender, data, side.at)
+            if used == len(data) and talk.next is None:
+                side.at += used
+                if self._sides[1 - sender].unread.size:
+                    self._converse(1 - sender)
+            else:
+                side.unread.append(data)
+                self._converse(sender, used)
 
     def _hold(self, sender: int, data: bytes, sizes: list[int]) -> None:
         self._held.append((sender, data, sizes))
         self._heard[sender] += len(data)
 
     def _hear_datagrams(self, window: Segments) -> None:
-        rows = zip(
-            window.place.tolist(), window.captured.tolist(), window.sender.tolist(), window.time_ns.tolist(),
-            window.size.tolist(), strict=True,
-        )  # fmt: skip
-        for place, captured, sender, time_ns, whole in rows:
-            side = self._sides[sender]
-            at = side.assembly.next
-            side.note(at + whole, time_ns)
-            side.assembly.next = at + whole
-            content = self._read(place, captured) if captured else b""
-            if self._decided:
-                self._read_datagram(sender, content, at)
-                continue
-            self._hold(sender, content, [whole])
-            if len({who for who, _, _ in self._held}) == 2 or len(self._held) >= _ENOUGH_DATAGRAMS:
-                self._decide()
+        at = np.empty(len(window), dtype=np.int64)
+        for sender, side in enumerate(self._sides):
+            mine = np.flatnonzero(window.sender == sender)
+            at[mine] = side.hear(window.size[mine], window.time_ns[mine])
+        known = self._dissection is not None or not self._decided
+        contents = self._read(window.place, window.captured) if known else None
+        rows = zip(window.sender.tolist(), window.size.tolist(), at.tolist(), strict=True)
+        for row, (sender, whole, start) in enumerate(rows):
+            if contents is None:
+                self.undecoded_bytes += int(window.captured[row])
+            elif self._decided:
+                self._read_datagram(sender, contents[row], start)
+            else:
+                self._hold(sender, contents[row], [whole])
+                if len({who for who, _, _ in self._held}) == 2 or len(self._held) >= _ENOUGH_DATAGRAMS:
+                    self._decide()
 
     def _read_datagram(self, sender: int, content: bytes, at: int) -> None:
         self._sides[sender].at = at
@@ -211,16 +205,12 @@ class Stream:
                 for rest in held[number:]:
                     self._hold(*rest)
                 return
-            if self._dissection is None:
-                self.undecoded_bytes += len(data)
-                continue
-            self._append(sender, data, sizes)
-            self._converse(sender)
+            self._hear(sender, data, sizes)
 
     def _open(self, dissector: Dissector, how: str) -> None:
         if self._talk is None:
             self._talk = Talk(dissector.name, hints=self._hints)
-            self._talk.before = self._had_begun
+            self._talk.before = self._was_there
         self._talk.protocol = self.protocol = dissector.name
         self.recognised_by = how
         self._talk.need = [0, 0]
@@ -232,7 +222,7 @@ class Stream:
             talk.rested()
 
     def _miss(self, sender: int, missing: int) -> None:
-        """Bytes are not in the capture."""
+        """Bytes are not in the capture, or not to be read."""
         if not self._decided:
             self._decide()
         talk, dissection, side = self._talk, self._dissection, self._sides[sender]
@@ -283,22 +273,27 @@ class Stream:
             start += size
         return len(data)
 
-    def _converse(self, sender: int) -> None:
-        """Let a side be read; what the other one had to wait for may have been said now, and so on."""
-        while self._feed(sender):
-            sender = 1 - sender
+    def _converse(self, sender: int, used: int = -1) -> None:
+        """Let a side be read; what the other one had to wait for may have been said now, and so on.
+
+        With `used` its bytes were shown already.
+        """
+        while self._feed(sender, used):
+            sender, used = 1 - sender, -1
             if not self._sides[sender].unread.size:
                 return
 
-    def _feed(self, sender: int) -> bool:
-        """Show a side's bytes; whether any of them were read."""
+    def _feed(self, sender: int, used: int = -1) -> bool:
+        """Show a side's bytes, unless so many of them were used already; whether any were."""
         talk, side = self._talk, self._sides[sender]
         assert talk is not None
         progress = False
-        while self._dissection is not None and side.unread.worth_showing(min(talk.need[sender], _UNREAD_BYTES)):
-            dissection = self._dissection
+        while self._dissection is not None and (
+            used >= 0 or side.unread.worth_showing(min(talk.need[sender], _UNREAD_BYTES))
+        ):
             data = side.unread.all()
-            used = self._shown(dissection, talk, sender, data, side.at)
+            if used < 0:
+                used = self._shown(self._dissection, talk, sender, data, side.at)
             skipped = 0
             if talk.skipping[sender]:
                 skipped = min(talk.skipping[sender], len(data) - used)
@@ -306,9 +301,10 @@ class Stream:
             side.at += used + skipped
             side.unread.remove(used + skipped)
             progress |= used + skipped > 0
+            vain, used = used + skipped == 0, -1
             if talk.next is not None:
                 protocol, talk.next = talk.next, None
-                self._vain_switches = 0 if used + skipped else self._vain_switches + 1
+                self._vain_switches = self._vain_switches + 1 if vain else 0
                 self._switch(protocol)
                 # What the client held back until the answer was there comes before what the server said after it.
                 if sender == SERVER and self._decided and self._dissection is not None:
@@ -366,86 +362,10 @@ class Stream:
             return
         self.undecoded_bytes += talk.undecoded_bytes
         talk.undecoded_bytes = 0
-        self._time(talk, last=last)
-        if last:
-            talk.end()
-        answers, self._waiting = self._waiting + talk.answered, []
-        talk.answered = []
-        for answered in answers:
-            if self._unfinished and (answered.ask.number in self._unfinished or answered.response in self._unfinished):
-                self._waiting.append(answered)
-            else:
-                self._exchange(answered)
-        told = self._told
-        self._told = {
-            number: told[number]
-            for ask in (*talk.open_asks(), *(answered.ask for answered in self._waiting))
-            for number in (ask.number, ask.first)
-            if number in told
-        }
-        for answered in self._waiting:
-            if answered.response in told:
-                self._told[answered.response] = told[answered.response]
+        self._transcript.settle(talk, self._sides, last=last)
         for side in self._sides:
             side.forget()
 
-    def _time(self, talk: Talk, *, last: bool) -> None:
-        """New messages get their times; those that go on, or may be made longer, wait for their end."""
-        found, first = talk.found, talk.taken
-        talk.taken, talk.found = first + len(found), []
-        sender = np.array([row.sender for row in found], dtype=np.int64)
-        start = np.array([row.start for row in found], dtype=np.int64)
-        end = np.array([row.end for row in found], dtype=np.int64)
-        first_ns, last_ns = np.zeros(len(found), dtype=np.int64), np.zeros(len(found), dtype=np.int64)
-        unfinished: dict[int, Told] = {}
-        for number, told in self._unfinished.items():
-            row = told.found
-            side = self._sides[row.sender]
-            if row.end != self._timed_to.pop(number):
-                told.last_ns = int(side.times(np.array([max(row.start, row.end - 1)]))[0])
-            unfinished[number] = told
-        open_: set[int] = set()
-        for who, side in enumerate(self._sides):
-            mine = np.flatnonzero(sender == who)
-            first_ns[mine] = side.times(start[mine])
-            last_ns[mine] = side.times(np.maximum(start[mine], end[mine] - 1))
-            open_.update((first + mine[end[mine] > side.assembly.next]).tolist())
-            open_.update((first + mine[-1:]).tolist())
-            older = [number for number, told in unfinished.items() if told.found.sender == who]
-            open_.update(number for number in older if unfinished[number].found.end > side.assembly.next)
-            if not len(mine):
-                open_.update(older[-1:])
-        rows = [Told(*row) for row in zip(found, first_ns.tolist(), last_ns.tolist(), strict=True)]
-        self._told.update(enumerate(rows, first))
-        messages = [*unfinished.items(), *enumerate(rows, first)]
-        if last or len(open_) > _UNFINISHED:
-            open_ = set()
-        self._unfinished = {number: told for number, told in messages if number in open_} if open_ else {}
-        self._timed_to = {
-            number: told.found.end if told.found.end <= self._sides[told.found.sender].assembly.next else -1
-            for number, told in self._unfinished.items()
-        }
-        talk.kept = {number: told.found for number, told in self._unfinished.items()}
-        self.messages.extend(row for row in messages if row[0] not in open_)
-
-    def _had_begun(self, request: Found, answer: Found) -> bool:
-        """Whether the first byte of a request was there when its answer was."""
-        began = self._sides[request.sender].times(np.array([request.start]))
-        came = self._sides[answer.sender].times(np.array([max(answer.start, answer.end - 1)]))
-        return bool(began[0] <= came[0])
-
-    def _exchange(self, answered: Answered) -> None:
-        ask = answered.ask
-        request = self._told.get(ask.number)
-        if request is None:
-            return
-        response = self._told.get(answered.response)
-        first = self._told.get(ask.first, response)
-        self.exchanges.append(
-            Exchange(
-                ask.number, request, answered.response, response,
-                ask.part_bytes + (response.found.end - response.found.start if response is not None else 0),
-                first.first_ns if first is not None and response is not None else 0,
-                "hint" if ask.hinted else "order" if ask.ordered else "id", ask.certain,
-            )
-        )  # fmt: skip
+    def _was_there(self, sender: int, offset: int, other: int, other_offset: int) -> bool:
+        """Whether one byte was there when another one was."""
+        return self._sides[sender].time(offset) <= self._sides[other].time(other_offset)

@@ -7,10 +7,11 @@ them into times. Pairing lives here once for all protocols: by id, or by order w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
+
+from xxhash import xxh3_64_intdigest
 
 from battlebrokers.tables.message_header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION
 
@@ -62,9 +63,11 @@ class Ask:
         self.part_bytes += size_bytes
 
 
-@dataclass(slots=True)
-class Found:
-    """One message as a dissector tells it."""
+class Found(NamedTuple):
+    """One message as a dissector tells it.
+
+    There are many: talks keep their fields one behind the other in a plain list, `WIDTH` of them per message.
+    """
 
     sender: int
     start: int
@@ -75,18 +78,30 @@ class Found:
     correlation: str
     failed: bool
     payload_bytes: int
-    device: int
-    """-1: no header of ours."""
-    seq: int
+    device: int | None
+    """None: no header of ours."""
+    seq: int | None
     fingerprint: int | None
 
 
-@dataclass(slots=True)
-class Answered:
-    """A request and its answer, as message numbers; `response` is -1 when none came."""
+Fields = list[Any]
+WIDTH = len(Found._fields)
+SENDER, START, END, PROTOCOL, KIND, NAME, CORRELATION, FAILED, PAYLOAD_BYTES, DEVICE, SEQ, FINGERPRINT = range(WIDTH)
+"""Where the fields of a message stand."""
 
-    ask: Ask
-    response: int
+Answered = tuple[Ask, int]
+"""A request and the number of its answer; -1 when none came."""
+
+
+@dataclass(slots=True)
+class _Early:
+    """An answer nobody has asked for yet."""
+
+    number: int
+    sender: int
+    start: int
+    end: int
+    final: bool
 
 
 class Talk:
@@ -96,11 +111,8 @@ class Talk:
         self.protocol = protocol
         self.hints = hints
         """What the contender's spec says about pairing, for dissectors that need to be told."""
-        self.found: list[Found] = []
         self.answered: list[Answered] = []
-        self.taken = 0
-        """Messages the driver has taken already: the number of the first one in `found`."""
-        self.kept: dict[int, Found] = {}
+        self.kept: dict[int, Fields] = {}
         """Messages that were taken but may still be made longer."""
         self.malformed = 0
         self.undecoded_bytes = 0
@@ -114,13 +126,19 @@ class Talk:
         """What one protocol leaves to the next one after an upgrade: what they agreed on."""
         self.ended = False
         """Nothing more will come: what is shown now is all there is."""
-        self._open: dict[Hashable, deque[Ask]] = {}
+        self.before: Callable[[int, int, int, int], bool] = lambda *_: False
+        """Whether that sender's byte was there when this sender's was; the driver knows."""
+        self._fields: Fields = []
+        self._count = 0
+        self.taken = 0
+        """Messages the driver has taken already: the number of the first one in `_fields`."""
+        self._open: dict[Hashable, Ask | deque[Ask]] = {}
+        """Who waits; mostly one under each key."""
         self._asks = 0
         self._doubts = False
-        self._early: dict[Hashable, deque[tuple[int, Found, bool]]] = {}
-        """Answers nobody has asked for yet: number, message, whether it is the last one."""
-        self.before: Callable[[Found, Found], bool] = lambda _request, _answer: False
-        """Whether the first message had begun when the second one was there; the driver knows."""
+        self._early: dict[Hashable, deque[_Early]] = {}
+        self._latest_early: list[_Early | None] = [None, None]
+        """Of each sender: it may still be made longer."""
 
     def add(
         self, sender: int, start: int, end: int, kind: str, name: str = "", correlation: str = "", *,
@@ -130,41 +148,62 @@ class Talk:
 
         `payload` is the user's part as far as it is visible, `payload_bytes` its full size if that is not the same.
         """
-        device, seq, fingerprint = -1, -1, None
-        size = len(payload)
-        if size:
-            if size >= HEADER_BYTES and payload[0] == VERSION:
+        device = seq = fingerprint = None
+        if payload:
+            size = len(payload)
+            if payload[0] == VERSION and size >= HEADER_BYTES:
                 word, seq, _ = HEADER.unpack_from(payload)
                 device = word & MAX_DEVICE
-            if size <= _FINGERPRINT_BYTES and (payload_bytes < 0 or payload_bytes == size):
-                fingerprint = fingerprint_of(payload)
-        self.found.append(
-            Found(
-                sender, start, end, self.protocol, kind, name, correlation, failed,
-                payload_bytes if payload_bytes >= 0 else size, device, seq, fingerprint,
-            )
+            if payload_bytes < 0:
+                payload_bytes = size
+            if payload_bytes == size <= _FINGERPRINT_BYTES:
+                fingerprint = xxh3_64_intdigest(payload)
+        elif payload_bytes < 0:
+            payload_bytes = 0
+        self._fields += (
+            sender, start, end, self.protocol, kind, name, correlation, failed, payload_bytes, device, seq, fingerprint,
         )  # fmt: skip
-        return self.taken + len(self.found) - 1
+        number = self._count
+        self._count = number + 1
+        return number
 
     def extend(self, number: int, end: int, payload_bytes: int) -> None:
         """A message of unknown length goes on; when its side has told others since, nobody may listen any more."""
-        found = self._message(number)
-        if found is not None:
-            found.end = end
-            found.payload_bytes += payload_bytes
+        fields, place = self._place(number)
+        if fields is None:
+            return
+        fields[place + END] = end
+        fields[place + PAYLOAD_BYTES] += payload_bytes
+        for early in self._latest_early:
+            if early is not None and early.number == number:
+                early.end = end
+
+    def take(self) -> tuple[int, Fields]:
+        """The messages told since the last time, and the number of the first."""
+        first, fields = self.taken, self._fields
+        self.taken, self._fields = self._count, []
+        return first, fields
+
+    def message(self, number: int) -> Found | None:
+        """A message that was not taken yet, or is kept."""
+        fields, place = self._place(number)
+        return Found(*fields[place : place + WIDTH]) if fields is not None else None
 
     def ask(self, key: Hashable, number: int, *, ordered: bool = False, hinted: bool = False) -> None:
         """Message `number` wants an answer under `key`; `ordered` when only their order tells which is whose."""
-        queue = self._open.get(key)
-        if queue is None:
-            queue = self._open[key] = deque()
-        certain = not (ordered and self._doubts)
-        queue.append(Ask(number, ordered, certain, hinted=hinted))
+        ask = Ask(number, ordered, not (ordered and self._doubts), -1, 0, hinted)
+        first = self._open.get(key)
+        if first is None:
+            self._open[key] = ask
+        elif isinstance(first, Ask):
+            self._open[key] = deque((first, ask))
+        else:
+            first.append(ask)
         self._asks += 1
         if self._asks > _OPEN_ASKS:
             self._drop_oldest()
         if self._early and key in self._early:
-            self._meet(key, queue)
+            self._meet(key, number)
 
     def answer(self, key: Hashable, number: int, *, final: bool = True, early: bool = False) -> bool:
         """Message `number` answers the oldest request under `key`; False if there is none.
@@ -172,45 +211,55 @@ class Talk:
         With `final=False` more parts of the answer will follow. With `early` the answer is kept for a request that had
         begun when it came but was not whole yet, as when a server answers before it has heard everything.
         """
-        queue = self._open.get(key)
-        if not queue:
-            message = self._message(number) if early else None
-            if message is not None:
-                self._keep_early(key, number, message, final=final)
+        first = self._open.get(key)
+        if first is None:
+            if early:
+                self._keep_early(key, number, final=final)
             return False
         if not final:
-            queue[0].add_part(number, self._size(number))
+            fields, place = self._place(number)
+            size = fields[place + END] - fields[place + START] if fields is not None else 0
+            (first if isinstance(first, Ask) else first[0]).add_part(number, size)
             return True
-        ask = queue.popleft()
-        if not queue:
-            del self._open[key]
-        self._asks -= 1
-        self.answered.append(Answered(ask, number))
+        self.answered.append((self._pop(key, first), number))
         return True
 
-    def _meet(self, key: Hashable, queue: deque[Ask]) -> None:
+    def _pop(self, key: Hashable, first: Ask | deque[Ask]) -> Ask:
+        """The oldest request under a key waits no longer."""
+        self._asks -= 1
+        if isinstance(first, Ask):
+            del self._open[key]
+            return first
+        ask = first.popleft()
+        if not first:
+            del self._open[key]
+        return ask
+
+    def _meet(self, key: Hashable, number: int) -> None:
         """Answers that were read before their request was whole find it now, or never."""
-        request = self._message(queue[-1].number)
+        fields, place = self._place(number)
         early = self._early[key]
-        while early and queue:
-            number, answer, final = early.popleft()
-            if request is None or not self.before(request, answer):
+        while early and (first := self._open.get(key)) is not None:
+            answer = early.popleft()
+            if fields is None or not self.before(
+                fields[place + SENDER], fields[place + START], answer.sender, max(answer.start, answer.end - 1)
+            ):
                 continue  # it came before anybody asked
-            if final:
-                self.answer(key, number)
+            if answer.final:
+                self.answer(key, answer.number)
             else:
-                queue[0].add_part(number, answer.end - answer.start)
+                (first if isinstance(first, Ask) else first[0]).add_part(answer.number, answer.end - answer.start)
         if not early:
             del self._early[key]
 
     def waiting(self, key: Hashable) -> int:
         """How many requests wait under `key`."""
-        return len(self._open.get(key, ()))
+        return len(_queue(self._open.get(key)))
 
     def open_asks(self) -> Iterator[Ask]:
         """Every request that waits."""
         for queue in self._open.values():
-            yield from queue
+            yield from _queue(queue)
 
     def skip(self, sender: int, count: int) -> None:
         """The next `count` bytes of that side belong to the message told last (its `end` counts them already)."""
@@ -234,10 +283,9 @@ class Talk:
         if self._doubts:
             return
         self._doubts = True
-        for queue in self._open.values():
-            for ask in queue:
-                if ask.ordered:
-                    ask.certain = False
+        for ask in self.open_asks():
+            if ask.ordered:
+                ask.certain = False
 
     @property
     def doubting(self) -> bool:
@@ -250,41 +298,43 @@ class Talk:
             return
         self._doubts = False
         # Whoever asked by order and waits still lost its answer with the missing bytes, or has lost its place.
-        for key in [key for key, queue in self._open.items() if queue[0].ordered]:
-            queue = self._open.pop(key)
+        for key in [key for key, queue in self._open.items() if next(iter(_queue(queue))).ordered]:
+            queue = _queue(self._open.pop(key))
             self._asks -= len(queue)
-            self.answered.extend(Answered(ask, -1) for ask in queue)
+            self.answered.extend((ask, -1) for ask in queue)
 
     def end(self) -> None:
         """No more bytes: whoever waits still was not answered."""
-        for queue in self._open.values():
-            self.answered.extend(Answered(ask, -1) for ask in queue)
+        self.answered.extend((ask, -1) for ask in self.open_asks())
         self._open.clear()
         self._asks = 0
 
-    def _message(self, number: int) -> Found | None:
-        """A message told since the driver last took some."""
-        place = number - self.taken
-        return self.found[place] if 0 <= place < len(self.found) else self.kept.get(number)
+    def _place(self, number: int) -> tuple[Fields | None, int]:
+        """Where the fields of a message stand that was told since the driver last took some, or is kept."""
+        place = (number - self.taken) * WIDTH
+        if 0 <= place < len(self._fields):
+            return self._fields, place
+        return self.kept.get(number), 0
 
-    def _size(self, number: int) -> int:
-        message = self._message(number)
-        return message.end - message.start if message is not None else 0
-
-    def _keep_early(self, key: Hashable, number: int, message: Found, *, final: bool) -> None:
+    def _keep_early(self, key: Hashable, number: int, *, final: bool) -> None:
+        fields, place = self._place(number)
+        if fields is None:
+            return
         if len(self._early) > _EARLY_KEYS:
             del self._early[next(iter(self._early))]
-        self._early.setdefault(key, deque(maxlen=_EARLY_ANSWERS)).append((number, message, final))
+        sender, start, end = fields[place : place + 3]
+        answer = self._latest_early[sender] = _Early(number, sender, start, end, final)
+        self._early.setdefault(key, deque(maxlen=_EARLY_ANSWERS)).append(answer)
 
     def _drop_oldest(self) -> None:
-        key = next(iter(self._open))
-        queue = self._open[key]
-        self.answered.append(Answered(queue.popleft(), -1))
-        if not queue:
-            del self._open[key]
-        self._asks -= 1
+        key, first = next(iter(self._open.items()))
+        self.answered.append((self._pop(key, first), -1))
+
+
+def _queue(waiting: Ask | deque[Ask] | None) -> Collection[Ask]:
+    return () if waiting is None else (waiting,) if isinstance(waiting, Ask) else waiting
 
 
 def fingerprint_of(payload: bytes) -> int:
-    """A stable 64-bit hash, signed as tables want it."""
-    return int.from_bytes(blake2b(payload, digest_size=8).digest(), "little", signed=True)
+    """A 64-bit hash, the same everywhere; unsigned."""
+    return xxh3_64_intdigest(payload)

@@ -19,9 +19,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from battlebrokers.dissect.registry import Transport, known_ports
-from battlebrokers.dissect.segments import ACK, SYN, Segments
-from battlebrokers.dissect.stream import Exchange, Reader, Stream, Told
+from battlebrokers.dissect.segments import ACK, SYN, Numbers, Segments
+from battlebrokers.dissect.stream import Reader, Stream
+from battlebrokers.dissect.talk import (
+    CORRELATION,
+    DEVICE,
+    FAILED,
+    FINGERPRINT,
+    KIND,
+    NAME,
+    PAYLOAD_BYTES,
+    PROTOCOL,
+    SEQ,
+    WIDTH,
+)
 from battlebrokers.dissect.tcp_analysis import TcpAnalysis
+from battlebrokers.dissect.transcript import EXCHANGE_FIELDS, Messages
 from battlebrokers.pipeline.sources.files import RandomFile, local_path
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
 
@@ -39,7 +52,7 @@ _TABLES = (STREAMS, MESSAGES, EXCHANGES)
 _WINDOW_PACKETS = 32_768
 _WINDOW_BYTES = 8 << 20
 _BATCH_ROWS = 50_000
-_SENDER = ("client", "server")
+_SENDER = pa.array(["client", "server"])
 _WORDS = ("source", "destination")
 _MAPPED = bytes(10) + b"\xff\xff"
 FILE_SHIFT = 48
@@ -165,22 +178,39 @@ class _Files:
         self._files = files
         self._open: dict[int, Reader] = {}
 
-    def read(self, place: int, size: int) -> bytes:
-        """The bytes at a place."""
-        number = place >> FILE_SHIFT
+    def read(self, places: Numbers, sizes: Numbers) -> list[bytes]:
+        """The bytes at these places."""
+        if not len(places):
+            return []
+        number, starts = places >> FILE_SHIFT, places & _IN_FILE
+        first = int(number[0])
+        if np.all(number == first):
+            return self._reader(first)(starts, sizes)
+        found: list[bytes] = []
+        bounds = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
+        for start, end in pairwise(bounds):
+            found += self._reader(int(number[start]))(starts[start:end], sizes[start:end])
+        return found
+
+    def _reader(self, number: int) -> Reader:
         reader = self._open.get(number)
         if reader is None:
             reader = self._open[number] = _opened(self._files[number])
-        return reader(place & _IN_FILE, size)
+        return reader
 
 
 def _opened(address: str) -> Reader:
     path = local_path(address)
     if path is None:
-        return RandomFile(address).read
+        read = RandomFile(address).read
+        return lambda starts, sizes: [
+            read(start, size) if size else b"" for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+        ]
     with Path(path).open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return lambda start, size: content[start : start + size]
+    return lambda starts, sizes: [
+        content[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,11 +355,9 @@ class _Connection:
         )  # fmt: skip
 
     def _tell(self) -> None:
-        stream, sink = self._stream, self._wire.sink
-        sink.messages.extend(_message(self._key, number, told) for number, told in stream.messages)
-        sink.exchanges.extend(_exchange(self._key, exchange) for exchange in stream.exchanges)
-        self._messages += len(stream.messages)
-        stream.messages, stream.exchanges = [], []
+        messages, exchanges = self._stream.take()
+        self._messages += sum(map(len, messages))
+        self._wire.sink.take(self._key, messages, exchanges)
 
     def _row(self) -> Row:
         wire, stream, analysis = self._wire, self._stream, self._analysis
@@ -357,50 +385,81 @@ _NOBODY: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 _NO_SEGMENTS = Segments(*[_NOBODY] * 11)
 
 
-def _message(key: tuple[int, int], number: int, told: Told) -> Row:
-    found = told.found
-    return (
-        *key, number, found.protocol, found.kind, _SENDER[found.sender], found.name, found.correlation, found.failed,
-        found.end - found.start, found.payload_bytes, told.first_ns, told.last_ns,
-        found.device if found.device >= 0 else None, found.seq if found.device >= 0 else None, found.fingerprint,
-    )  # fmt: skip
-
-
-def _exchange(key: tuple[int, int], exchange: Exchange) -> Row:
-    request, response = exchange.request, exchange.response
-    asked = request.found
-    outcome = "unanswered" if response is None else "failed" if response.found.failed else "answered"
-    return (
-        *key, asked.protocol, asked.kind, asked.name, _SENDER[asked.sender], exchange.request_number,
-        exchange.response_number if response is not None else None, response.found.kind if response is not None else "",
-        outcome, exchange.rule, exchange.certain, request.last_ns,
-        exchange.answered_ns if response is not None else None, response.last_ns if response is not None else None,
-        asked.end - asked.start, exchange.response_bytes if response is not None else None,
-    )  # fmt: skip
-
-
 class _Sink:
     """Rows on their way out, handed on in batches."""
 
     def __init__(self) -> None:
         self.streams: list[Row] = []
-        self.messages: list[Row] = []
-        self.exchanges: list[Row] = []
+        self._messages: list[Messages] = []
+        self._spoken_in: list[tuple[int, int, int]] = []
+        """Stream, epoch and how many of the messages."""
+        self._exchanges: list[Any] = []
+        self._exchanged_in: list[tuple[int, int, int]] = []
+        """The same for exchanges."""
+        self._rows = 0
+
+    def take(self, key: tuple[int, int], messages: list[Messages], exchanges: list[Any]) -> None:
+        """What was told in a connection."""
+        for some in messages:
+            self._spoken_in.append((*key, len(some)))
+            self._rows += len(some)
+        self._messages += messages
+        if exchanges:
+            self._exchanged_in.append((*key, len(exchanges) // len(EXCHANGE_FIELDS)))
+            self._rows += self._exchanged_in[-1][2]
+            self._exchanges += exchanges
 
     def full(self) -> Iterator[tuple[Table, pa.RecordBatch]]:
         """What there is, once it is enough."""
-        if len(self.messages) + len(self.exchanges) + len(self.streams) >= _BATCH_ROWS:
+        if self._rows + len(self.streams) >= _BATCH_ROWS:
             yield from self.rest()
 
     def rest(self) -> Iterator[tuple[Table, pa.RecordBatch]]:
         """What there is."""
-        for table, rows in zip(_TABLES, (self.streams, self.messages, self.exchanges), strict=True):
-            if rows:
-                yield table, _batch(table, rows)
-        self.streams, self.messages, self.exchanges = [], [], []
+        if self.streams:
+            yield STREAMS, _batch(STREAMS, list(zip(*self.streams, strict=True)))
+        if self._messages:
+            yield MESSAGES, _batch(MESSAGES, _message_columns(self._spoken_in, self._messages))
+        if self._exchanges:
+            yield EXCHANGES, _batch(EXCHANGES, _exchange_columns(self._exchanged_in, self._exchanges))
+        self.streams, self._messages, self._spoken_in, self._exchanges, self._exchanged_in = [], [], [], [], []
+        self._rows = 0
 
 
-def _batch(table: Table, rows: list[Row]) -> pa.RecordBatch:
+def _message_columns(where: list[tuple[int, int, int]], messages: list[Messages]) -> list[Any]:
+    fields: list[Any] = []
+    for some in messages:
+        fields += some.fields
+    number, sender, size, first_ns, last_ns = (
+        np.concatenate([getattr(some, name) for some in messages])
+        for name in ("number", "sender", "size", "first_ns", "last_ns")
+    )
+    told = {place: fields[place::WIDTH] for place in range(PROTOCOL, WIDTH)}
+    fingerprint = pa.array(told[FINGERPRINT], pa.uint64()).view(pa.int64())
+    return [
+        *_repeated(where), number, told[PROTOCOL], told[KIND], _SENDER.take(pa.array(sender)), told[NAME],
+        told[CORRELATION], told[FAILED], size, told[PAYLOAD_BYTES], first_ns, last_ns, told[DEVICE], told[SEQ],
+        fingerprint,
+    ]  # fmt: skip
+
+
+def _exchange_columns(where: list[tuple[int, int, int]], exchanges: list[Any]) -> list[Any]:
+    width = len(EXCHANGE_FIELDS)
+    told = {name: exchanges[place::width] for place, name in enumerate(EXCHANGE_FIELDS)}
+    told["sender"] = _SENDER.take(pa.array(told["sender"]))
+    return [*_repeated(where), *told.values()]
+
+
+def _repeated(where: list[tuple[int, int, int]]) -> tuple[Numbers, Numbers]:
+    """Stream and epoch of each row."""
+    stream, epoch, count = zip(*where, strict=True)
+    return np.repeat(np.array(stream, dtype=np.int64), count), np.repeat(np.array(epoch, dtype=np.int32), count)
+
+
+def _batch(table: Table, columns: Sequence[Any]) -> pa.RecordBatch:
     schema = table.arrow_schema()
-    values = [pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
-    return pa.RecordBatch.from_arrays(values, schema=schema)
+    arrays = [
+        column if isinstance(column, pa.Array) else pa.array(column, type=field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

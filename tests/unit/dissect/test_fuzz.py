@@ -1,6 +1,7 @@
 """Damaged, hostile and random bytes: every registered dissector survives them, in time and memory that do not run away.
 
-`FUZZ_ROUNDS` makes it longer: so many mutated conversations per dissector. A failure names its round.
+`FUZZ_ROUNDS` makes it longer: so many mutated conversations and beginnings per dissector. A failure names its round.
+`FUZZ_RECORD` names a folder for what was tried.
 """
 
 from __future__ import annotations
@@ -9,17 +10,27 @@ import os
 import random
 import time
 import tracemalloc
+from collections.abc import Iterator
 
 import pytest
 
 from battlebrokers.dissect.registry import dissectors
-from battlebrokers.dissect.talk import WHOLE_MESSAGE_BYTES, Talk
+from battlebrokers.dissect.talk import WHOLE_MESSAGE_BYTES, WIDTH, Found, Talk
+from support.tally import Tally
 from support.utterances import UTTERANCES
 
 ROUNDS = int(os.environ.get("FUZZ_ROUNDS", "150"))
 NAMES = sorted(dissectors())
 UNREAD_BYTES = 2 * WHOLE_MESSAGE_BYTES
 LARGEST = 1 << 62
+pytestmark = pytest.mark.timeout(max(300, ROUNDS // 20))
+
+
+@pytest.fixture(scope="module")
+def tally() -> Iterator[Tally]:
+    made = Tally("dissectors")
+    yield made
+    made.record()
 
 
 class Conversation:
@@ -91,15 +102,15 @@ class Conversation:
     def settle(self) -> None:
         """As the driver does after each window."""
         talk = self.talk
-        for row in talk.found:
+        _, fields = talk.take()
+        for place in range(0, len(fields), WIDTH):
+            row = Found(*fields[place : place + WIDTH])
             assert 0 <= row.start <= row.end < LARGEST
             assert row.kind or row.protocol == "redis"
             assert 0 <= row.payload_bytes < LARGEST
             assert len(row.kind) <= 256
             assert len(row.name) <= 65536 + 1024
-        self.messages += len(talk.found)
-        talk.taken += len(talk.found)
-        talk.found = []
+        self.messages += len(fields) // WIDTH
         talk.answered = []
 
     def end(self) -> None:
@@ -160,20 +171,17 @@ def said(name: str, chance: random.Random) -> list[tuple[int, bytes | int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_mutated_conversations_are_survived(name):
+def test_mutated_conversations_are_survived(name, tally):
     for round_ in range(ROUNDS):
         chance = random.Random(f"{name} {round_}")
         conversation = Conversation(name)
-        try:
+        with tally.input("conversation", name, round_):
             for sender, piece in said(name, chance):
                 if isinstance(piece, int):
                     conversation.gap(sender, piece)
                 else:
                     conversation.say(sender, piece)
             conversation.end()
-        except BaseException as error:
-            error.add_note(f"{name}, round {round_}")
-            raise
 
 
 HOSTILE = {
@@ -211,15 +219,16 @@ def test_long_streams_of_anything_cost_neither_memory_nor_much_time(name, size):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_recognising_anything_is_safe_and_says_how_sure_it_is(name):
+def test_recognising_anything_is_safe_and_says_how_sure_it_is(name, tally):
     chance = random.Random(name)
     known = [words for sides in UTTERANCES.values() for side in sides for words in side]
-    for _ in range(ROUNDS):
+    for round_ in range(ROUNDS):
         client, server = (
             chance.choice((b"", chance.randbytes(chance.randrange(80)), mutated(chance.choice(known), chance)))[:512]
             for _ in range(2)
         )
-        assert 0.0 <= dissectors()[name].recognise(client, server) <= 1.0
+        with tally.input("beginning", name, round_):
+            assert 0.0 <= dissectors()[name].recognise(client, server) <= 1.0
 
 
 def test_true_words_are_understood():

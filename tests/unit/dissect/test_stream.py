@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from battlebrokers.dissect import registry
 from battlebrokers.dissect.segments import ACK, SYN, Segments
-from battlebrokers.dissect.stream import Exchange, Stream, Told
+from battlebrokers.dissect.stream import Stream
 from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Talk
+from battlebrokers.dissect.transcript import EXCHANGE_FIELDS
 from support.examples import examples
+from support.told import Exchange, Record, Told, reader
 
 PORT = 7101
 MS = 1_000_000
@@ -173,21 +175,25 @@ class Wire:
     def heard(self, window: int = 1 << 30, *, port: int = PORT, transport="tcp") -> Heard:
         packets = self.segments()
         content = bytes(self.content)
-        stream = Stream(transport, 50_000, port, lambda place, size: content[place : place + size])
+        stream = Stream(transport, 50_000, port, reader(content))
         result = Heard(stream)
         for start in range(0, max(1, len(packets)), window):
-            stream.push(packets.part(start, start + window), last=start + window >= len(packets))
-            result.messages.update(stream.messages)
-            result.exchanges += stream.exchanges
-            stream.messages, stream.exchanges = [], []
+            result.record.push(stream, packets.part(start, start + window), last=start + window >= len(packets))
         return result
 
 
 @dataclass
 class Heard:
     stream: Stream
-    messages: dict[int, Told] = field(default_factory=dict)
-    exchanges: list[Exchange] = field(default_factory=list)
+    record: Record = field(default_factory=Record)
+
+    @property
+    def messages(self) -> dict[int, Told]:
+        return self.record.messages
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        return self.record.exchanges
 
     @property
     def kinds(self) -> list[str]:
@@ -416,7 +422,7 @@ def test_memory_does_not_grow_with_the_conversation():
     packets, content = wire.segments(), bytes(wire.content)
     once = packets.part(2, len(packets))
     spans = [sum(once.size[once.sender == sender].tolist()) for sender in (CLIENT, SERVER)]
-    stream = Stream("tcp", 50_000, PORT, lambda place, size: content[place : place + size])
+    stream = Stream("tcp", 50_000, PORT, reader(content))
     stream.push(packets, last=False)
 
     def repeat(times: int) -> None:
@@ -429,8 +435,8 @@ def test_memory_does_not_grow_with_the_conversation():
                 once.flags, once.window, once.shift, once.mss, once.size, once.captured, once.place,
             )  # fmt: skip
             stream.push(once, last=False)
-            assert len(stream.exchanges) >= 199
-            stream.messages, stream.exchanges = [], []
+            _, exchanges = stream.take()
+            assert len(exchanges) // len(EXCHANGE_FIELDS) >= 199
 
     repeat(200)
     tracemalloc.start()

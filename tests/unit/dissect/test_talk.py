@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from battlebrokers.dissect import talk as talk_module
-from battlebrokers.dissect.talk import CLIENT, SERVER, Talk, fingerprint_of
+from battlebrokers.dissect.talk import CLIENT, SERVER, Found, Talk, fingerprint_of
 from battlebrokers.tables.message_header import HEADER, VERSION
 
 
 def pairs(talk: Talk) -> list[tuple[int, int, bool]]:
-    return [(row.ask.number, row.response, row.ask.certain) for row in talk.answered]
+    return [(ask.number, response, ask.certain) for ask, response in talk.answered]
 
 
 def say(talk: Talk, sender: int = CLIENT, size: int = 10) -> int:
@@ -18,8 +18,10 @@ def say(talk: Talk, sender: int = CLIENT, size: int = 10) -> int:
 def test_numbers_go_on_after_the_driver_took_some():
     talk = Talk("p")
     assert [say(talk), say(talk)] == [0, 1]
-    talk.taken, talk.found = 2, []
+    assert talk.take()[0] == 0
     assert say(talk) == 2
+    first, fields = talk.take()
+    assert (first, Found(*fields)) == (2, Found(CLIENT, 0, 10, "p", "K", "", "", False, 0, None, None, None))
 
 
 def test_the_oldest_request_under_a_key_is_answered_first():
@@ -45,26 +47,40 @@ def test_parts_of_an_answer_add_up():
     for _ in range(3):
         assert talk.answer("key", say(talk, SERVER, 7), final=False)
     talk.answer("key", say(talk, SERVER))
-    (answered,) = talk.answered
-    assert (answered.ask.first, answered.ask.part_bytes, answered.response) == (1, 21, 4)
+    ((ask, response),) = talk.answered
+    assert (ask.first, ask.part_bytes, response) == (1, 21, 4)
 
 
 def test_an_early_answer_waits_for_the_request_that_had_begun():
     talk = Talk("p")
-    talk.before = lambda request, answer: True
+    talk.before = lambda *_: True
     answer = say(talk, SERVER)
     assert not talk.answer("key", answer, early=True)
     talk.ask("key", say(talk))
     assert pairs(talk) == [(1, 0, True)]
 
 
+def test_an_early_answer_may_grow_until_its_request_is_whole():
+    talk = Talk("p")
+    asked: list[tuple[int, ...]] = []
+    talk.before = lambda *places: asked.append(places) or True
+    answer = say(talk, SERVER)
+    talk.answer("key", answer, final=False, early=True)
+    talk.extend(answer, 25, 0)
+    talk.take()
+    talk.ask("key", say(talk))
+    talk.answer("key", say(talk, SERVER))
+    assert asked == [(CLIENT, 0, SERVER, 24)]
+    assert [ask.part_bytes for ask, _ in talk.answered] == [25]
+
+
 def test_an_early_answer_is_dropped_when_the_request_began_after_it():
     talk = Talk("p")
-    talk.before = lambda request, answer: False
+    talk.before = lambda *_: False
     talk.answer("key", say(talk, SERVER), early=True)
     talk.ask("key", say(talk))
     assert (pairs(talk), talk.waiting("key")) == ([], 1)
-    talk.before = lambda request, answer: True
+    talk.before = lambda *_: True
     talk.ask("key", say(talk))
     assert talk.waiting("key") == 2
 
@@ -121,23 +137,27 @@ def test_our_header_and_a_fingerprint_are_found_in_a_payload():
     talk = Talk("p")
     talk.add(CLIENT, 0, 9, "K", payload=b"words")
     talk.add(CLIENT, 0, 9, "K", payload=HEADER.pack(VERSION << 24 | 77, 5, 123) + b"more")
-    assert talk.found[0].fingerprint == fingerprint_of(b"words")
-    assert (talk.found[0].device, talk.found[0].payload_bytes) == (-1, 5)
-    assert (talk.found[1].device, talk.found[1].seq) == (77, 5)
+    plain, ours = talk.message(0), talk.message(1)
+    assert (plain.fingerprint, plain.device, plain.payload_bytes) == (fingerprint_of(b"words"), None, 5)
+    assert (ours.device, ours.seq) == (77, 5)
+
+
+def test_fingerprints_are_the_same_on_every_machine():
+    assert fingerprint_of(b"words") == 0x86DA0AEE43E6678C
 
 
 def test_a_payload_that_is_not_all_there_has_no_fingerprint():
     talk = Talk("p")
     talk.add(CLIENT, 0, 9, "K", payload=b"wor", payload_bytes=5)
-    assert (talk.found[0].fingerprint, talk.found[0].payload_bytes) == (None, 5)
+    assert (talk.message(0).fingerprint, talk.message(0).payload_bytes) == (None, 5)
 
 
 def test_a_message_may_be_made_longer_while_somebody_keeps_it():
     talk = Talk("p")
     number = say(talk)
     talk.extend(number, 20, 3)
-    assert (talk.found[0].end, talk.found[0].payload_bytes) == (20, 3)
-    talk.kept, talk.taken, talk.found = {number: talk.found[0]}, 1, []
+    assert (talk.message(number).end, talk.message(number).payload_bytes) == (20, 3)
+    _, talk.kept[number] = talk.take()
     talk.extend(number, 30, 4)
-    assert (talk.kept[0].end, talk.kept[0].payload_bytes) == (30, 7)
+    assert (talk.message(number).end, talk.message(number).payload_bytes) == (30, 7)
     talk.extend(99, 30, 4)
