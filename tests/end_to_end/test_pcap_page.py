@@ -78,5 +78,11 @@ def test_a_capture_of_real_servers_is_told_as_page_text_and_csv(tmp_path: Path) 
     assert told["outside", "broker", "PUBLISH"] == told["broker", "outside", "PUBLISH"] == MESSAGES
     assert told["outside", "store", "SET"] == 20
 
+    with (tmp_path / "csv" / "kinds.csv").open() as file:
+        said = {(row["sender"], row["kind"], row["name"]): row for row in csv.DictReader(file)}
+    assert int(said["broker", "PUBLISH", "town/air"]["messages"]) == MESSAGES
+    assert (said["outside", "PUBLISH", ""]["part"], said["broker", "PUBACK", ""]["part"]) == ("request", "response")
+    assert int(said["outside", "PUBLISH", "town/air"]["followed"]) == MESSAGES
+
     followed = bb("trace", "town", "--slowest", "1", "--json", cwd=tmp_path).json()
     assert [leg["sender"] for leg in followed[0]["legs"]] == ["outside", "broker"]

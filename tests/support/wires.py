@@ -47,9 +47,13 @@ class Wires:
         }  # fmt: skip
         self.add(tables.STREAMS, **(base | values))
 
-    def said(self, stream: int, protocol: str, count: int, epoch: int = 0) -> None:
+    def said(self, stream: int, protocol: str, count: int, epoch: int = 0, from_ms: int = 0, **values: Any) -> None:
+        """One message every millisecond, each in a packet of its own."""
         for number in range(count):
-            self.add(tables.MESSAGES, stream=stream, epoch=epoch, number=number, protocol=protocol, sender="client")
+            at_ns = START_NS + (from_ms + number) * MS
+            base = {"number": number, "protocol": protocol, "sender": "client", "first_ns": at_ns, "last_ns": at_ns}
+            self.add(tables.MESSAGES, stream=stream, epoch=epoch, **(base | values))
+            self.add(tables.PACKETS, stream=stream, captured_ns=at_ns, payload_bytes=50, original_bytes=116)
 
     def asked(self, stream: int, protocol: str, outcome: str, count: int, asker: str = "client", **values: Any) -> None:
         for number in range(count):
@@ -123,7 +127,7 @@ def small_system(messages: int = 100, seconds: int = 10) -> Wires:
     w.stream(4, None, "dispatcher", "websocket", packets=260, client_packets=120, client_bytes=700, server_bytes=10_500,
              messages=messages + 4, malformed=1, undecoded_bytes=77, service="dispatcher")  # fmt: skip
     w.said(4, "http", 2)
-    w.said(4, "websocket", messages + 2)
+    w.said(4, "websocket", messages + 2, from_ms=2)
     w.asked(4, "http", "answered", 1)
     w.asked(4, "websocket", "unanswered", 1, asker="server")
     w.stream(5, "web", "gateway", "http", packets=40, client_packets=20, client_bytes=2_000, server_bytes=7_000,

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from battlebrokers.analysis.columns import group_codes, int64_array, text_scalar
+from battlebrokers.analysis.carriers import Key, Spans, count_carriers
+from battlebrokers.analysis.columns import group_codes, int64_array, numbers_of, text_scalar
+from battlebrokers.analysis.peers import client_names, server_names
 from battlebrokers.analysis.stored import pieces
-from battlebrokers.analysis.traces import OUTSIDE
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS
 from battlebrokers.tables.run_folder import RunFolder
 
@@ -24,7 +25,9 @@ UNKNOWN = "unknown"
 _MOST = 200
 _MOST_OF_A_SERVICE = 100
 
-Key = tuple[int, int]
+_ANY = ""
+"""Stands for whatever protocol."""
+_NEVER_NS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,10 @@ class Conversation:
     row: dict[str, Any]
     messages: dict[str, int]
     """By protocol, the most frequent first."""
+    packets: dict[str, int]
+    """Packets that carried each protocol."""
+    bare_packets: int
+    """Packets that carried none of them: acknowledgements, opening and closing, what could not be read."""
     from_client: Questions
     from_server: Questions
 
@@ -148,10 +155,11 @@ def read_conversations(folder: RunFolder, services: Iterable[str]) -> Conversati
             mine = pc.or_(pc.equal(piece["client_name"], name), pc.equal(piece["server_name"], name))
             kept.add(piece.filter(mine))
     wanted = {_key(row) for kept in (busiest, *own.values()) for row in kept.told()}
-    said, asked = _said(folder, wanted), _asked(folder, wanted)
+    said, spans = _said(folder, wanted)
+    carried, asked = count_carriers(folder, spans), _asked(folder, wanted)
 
     def tell(kept: _Kept) -> tuple[Conversation, ...]:
-        return tuple(_conversation(row, said, asked) for row in kept.told())
+        return tuple(_conversation(row, said, carried, asked) for row in kept.told())
 
     totals = sorted(sums.totals.values(), key=lambda total: (-total.packets, total.protocol))
     span = None if sums.first_ns is None or sums.last_ns is None else (sums.first_ns, sums.last_ns)
@@ -167,10 +175,9 @@ def read_conversations(folder: RunFolder, services: Iterable[str]) -> Conversati
 
 def _named(piece: pa.Table) -> pa.Table:
     """With both ends by name, as the pipeline names them, and what to sort by."""
-    address = pc.binary_join_element_wise(piece["server"], pc.cast(piece["server_port"], pa.string()), text_scalar(":"))
     return (
-        piece.append_column("client_name", pc.coalesce(piece["client_service"], text_scalar(OUTSIDE)))
-        .append_column("server_name", pc.coalesce(piece["server_service"], address))
+        piece.append_column("client_name", client_names(piece))
+        .append_column("server_name", server_names(piece))
         .append_column("spoken", pc.coalesce(piece["protocol"], text_scalar(UNKNOWN)))
         .append_column("busy", pc.add(piece["client_bytes"], piece["server_bytes"]))
     )
@@ -181,28 +188,45 @@ def _key(row: dict[str, Any]) -> Key:
 
 
 def _conversation(
-    row: dict[str, Any], said: dict[Key, dict[str, int]], asked: dict[tuple[Key, str], Questions]
+    row: dict[str, Any],
+    said: dict[Key, dict[str, int]],
+    carried: dict[tuple[Key, str], int],
+    asked: dict[tuple[Key, str], Questions],
 ) -> Conversation:
     key = _key(row)
     messages = dict(sorted(said.get(key, {}).items(), key=lambda kind: (-kind[1], kind[0])))
     none = Questions()
     return Conversation(
         row["client_name"], row["server_name"], row, messages,
+        {protocol: carried.get((key, protocol), 0) for protocol in messages},
+        row["packets"] - carried.get((key, _ANY), 0),
         asked.get((key, "client"), none), asked.get((key, "server"), none),
     )  # fmt: skip
 
 
-def _said(folder: RunFolder, wanted: set[Key]) -> dict[Key, dict[str, int]]:
-    """Messages per protocol of each wanted stream."""
+def _said(folder: RunFolder, wanted: set[Key]) -> tuple[dict[Key, dict[str, int]], Spans]:
+    """Messages per protocol of each wanted stream, and when it was spoken."""
     found: dict[Key, dict[str, int]] = {}
+    spans: dict[tuple[Key, str], tuple[int, int]] = {}
     streams = int64_array({stream for stream, _ in wanted})
-    for piece in pieces(folder, MESSAGES, ("stream", "epoch", "protocol")):
+    for piece in pieces(folder, MESSAGES, ("stream", "epoch", "protocol", "first_ns", "last_ns")):
         mine = piece.filter(pc.is_in(piece["stream"], streams))
-        for (stream, epoch, protocol), n in _counted(mine):
-            if (stream, epoch) in wanted:
-                kinds = found.setdefault((stream, epoch), {})
-                kinds[protocol] = kinds.get(protocol, 0) + n
-    return found
+        groups, keys = group_codes(mine, ("stream", "epoch", "protocol"))
+        first_ns, last_ns = np.full(len(keys), _NEVER_NS), np.full(len(keys), -_NEVER_NS)
+        np.minimum.at(first_ns, groups, numbers_of(mine["first_ns"]))
+        np.maximum.at(last_ns, groups, numbers_of(mine["last_ns"]))
+        counts = np.bincount(groups, minlength=len(keys))
+        rows = zip(keys, counts.tolist(), first_ns.tolist(), last_ns.tolist(), strict=True)
+        for (stream, epoch, protocol), n, first, last in rows:
+            key = (stream, epoch)
+            if key not in wanted:
+                continue
+            kinds = found.setdefault(key, {})
+            kinds[protocol] = kinds.get(protocol, 0) + n
+            for spoken in (protocol, _ANY):
+                known = spans.get((key, spoken), (first, last))
+                spans[key, spoken] = min(known[0], first), max(known[1], last)
+    return found, spans
 
 
 def _counted(rows: pa.Table) -> Iterator[tuple[tuple[Any, ...], int]]:

@@ -6,8 +6,8 @@ they are read from the sum of their distributions, each drawn straight between i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,23 @@ def read_asked(folder: RunFolder) -> list[Asked]:
     groups: dict[tuple[str, str, str], list[Asked]] = {}
     for row in whole(folder, RESPONSES).to_pylist():
         groups.setdefault((row["asker"], row["answerer"], row["protocol"]), []).append(_of_row(row))
-    found = [_together(kinds) for kinds in groups.values()]
+    return _by_peers(groups.values())
+
+
+def pooled(runs: Iterable[Sequence[Asked]]) -> list[Asked]:
+    """What was asked in several runs, as if it were one."""
+    kinds: dict[tuple[str, str, str, str], list[Asked]] = {}
+    for peers in runs:
+        for one in (kind for peer in peers for kind in peer.kinds):
+            kinds.setdefault((one.asker, one.answerer, one.protocol, one.kind), []).append(one)
+    groups: dict[tuple[str, ...], list[Asked]] = {}
+    for (*peer, kind), found in kinds.items():
+        groups.setdefault(tuple(peer), []).append(replace(_together(found), kind=kind, kinds=()))
+    return _by_peers(groups.values())
+
+
+def _by_peers(groups: Iterable[list[Asked]]) -> list[Asked]:
+    found = [_together(kinds) for kinds in groups]
     return sorted(found, key=lambda one: (-one.n, one.asker, one.answerer, one.protocol))
 
 

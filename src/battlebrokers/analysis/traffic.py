@@ -5,6 +5,7 @@ Read from `traffic`. A long capture is told in columns of several seconds, so th
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ from battlebrokers.tables.run_folder import RunFolder
 
 OTHERS = "others"
 """Under this name go all beyond the largest few."""
+_ASKED, _UNASKED = ("request", "response"), ("other",)
+_PARTS = (*_ASKED, *_UNASKED)
 _MOST_COLUMNS = 600
 _MOST_LINES = 6
 
@@ -26,6 +29,8 @@ class Line:
 
     name: str
     bytes_per_s: tuple[float, ...]
+    unasked: bool = False
+    """Only what is neither request nor response."""
 
     @property
     def peak(self) -> float:
@@ -60,8 +65,8 @@ class Traffic:
     seconds_per_column: int
     columns: int
     protocols: tuple[Line, ...]
-    unasked: tuple[Line, ...]
-    """By protocol: neither request nor response."""
+    bands: tuple[Line, ...]
+    """The same protocols, each in up to two parts: requests with responses, and what is neither."""
     services: tuple[Line, ...]
     """By sender."""
     flows: tuple[Flow, ...]
@@ -96,15 +101,32 @@ def read_traffic(folder: RunFolder) -> Traffic:
     width = -(-(last - first + 1) // _MOST_COLUMNS)
     columns = (last - first) // width + 1
 
-    def lines(name_at: int, part: str | None = None) -> tuple[Line, ...]:
-        sums: dict[str, npt.NDArray[np.float64]] = {}
+    def sums(name_at: int, parts: Collection[str]) -> dict[str, npt.NDArray[np.float64]]:
+        found: dict[str, npt.NDArray[np.float64]] = {}
         for key, line in seconds.items():
-            if part is None or key[3] == part:
-                values = sums.setdefault(key[name_at], np.zeros(columns))
+            if key[3] in parts:
+                values = found.setdefault(key[name_at], np.zeros(columns))
                 np.add.at(values, (np.fromiter(line, np.int64) - first) // width, list(line.values()))
-        return _largest(sums, width)
+        return found
 
-    return Traffic(first, width, columns, lines(2), lines(2, "other"), lines(0), tuple(told))
+    protocols = _largest(sums(2, _PARTS), width)
+    shown = [line.name for line in protocols]
+    bands = [
+        Line(name, tuple((values / width).tolist()), unasked)
+        for unasked, found in ((False, sums(2, _ASKED)), (True, sums(2, _UNASKED)))
+        for name, values in _folded(found, shown).items()
+    ]
+    bands.sort(key=lambda line: (shown.index(line.name), line.unasked))
+    return Traffic(first, width, columns, protocols, tuple(bands), _largest(sums(0, _PARTS), width), tuple(told))
+
+
+def _folded(sums: dict[str, npt.NDArray[np.float64]], shown: Sequence[str]) -> dict[str, npt.NDArray[np.float64]]:
+    """Those with a line of their own, and all others together."""
+    found: dict[str, npt.NDArray[np.float64]] = {}
+    for name, values in sums.items():
+        line = name if name in shown else OTHERS
+        found[line] = found[line] + values if line in found else values
+    return found
 
 
 def _largest(sums: dict[str, npt.NDArray[np.float64]], width: int) -> tuple[Line, ...]:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from battlebrokers.analysis.conversations import Conversations, read_conversations
 from battlebrokers.analysis.delays import Asked, read_asked
 from battlebrokers.analysis.explanation import Explanation, explain
+from battlebrokers.analysis.kinds import Kind, read_kinds
 from battlebrokers.analysis.passages import LastSeen, Passage, read_last_seen, read_passages
 from battlebrokers.analysis.service_map import ServiceMap, draw_map
 from battlebrokers.analysis.stored import is_stored, pieces
@@ -42,6 +43,8 @@ class Wire:
     explanation: Explanation | None
     passages: tuple[Passage, ...]
     last_seen: tuple[LastSeen, ...]
+    kinds: tuple[Kind, ...]
+    """What was said, the most frequent kind first."""
 
 
 def read_wire(folder: RunFolder) -> Wire | None:
@@ -66,6 +69,7 @@ def read_wire(folder: RunFolder) -> Wire | None:
         explain(traces) if traces else None,
         tuple(read_passages(folder)) if traces else (),
         tuple(read_last_seen(folder)) if traces else (),
+        tuple(read_kinds(folder, asked)),
     )
 
 

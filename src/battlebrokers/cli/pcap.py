@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from battlebrokers.analysis.wire import read_wire
+from battlebrokers.analysis.wire import Wire, read_wire
 from battlebrokers.cli.options import AsJson, Quiet, SparkMaster
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import InputError, UsageError
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.captures import print_captures
 from battlebrokers.report.captures_page import render_wire
-from battlebrokers.report.export import write_wire_csv
+from battlebrokers.report.export import kind_records, write_wire_csv
 from battlebrokers.report.service_text import write_service_texts
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
+
+_MOST_KINDS = 500
+"""So many rows about kinds of messages are printed as JSON; all are in kinds.csv."""
 
 
 def pcap(
@@ -41,22 +45,23 @@ def pcap(
         progress.begin(f"decode {len(files)} captures" if len(files) > 1 else f"decode {Path(files[0]).name}")
         with Analyst.start(spark_master, idle=False) as analyst:
             summary = analyst.decode(places, _target(out), services, progress.step)
-    report = "" if "://" in out else str(_tell(RunFolder(Path(out)), summary, csv))
+    wire = None if "://" in out else read_wire(RunFolder(Path(out)))
+    report = "" if "://" in out else str(_tell(RunFolder(Path(out)), summary, wire, csv))
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        kinds = list(islice(kind_records(wire), _MOST_KINDS)) if wire else []
+        typer.echo(json.dumps(summary | {"kinds": kinds}, indent=2))
     else:
         print_captures(Console(highlight=False), summary, out, report=report)
     return 0
 
 
-def _tell(folder: RunFolder, summary: dict[str, Any], csv: Path | None) -> Path:
+def _tell(folder: RunFolder, summary: dict[str, Any], wire: Wire | None, csv: Path | None) -> Path:
     """Write the page, a text file per service, and CSV if it is wanted."""
-    wire = read_wire(folder)
     write_atomically(folder.report_path, render_wire(folder, summary, wire).encode())
     if wire is not None:
         write_service_texts(wire, folder.path)
     if csv is not None:
-        write_wire_csv(folder, csv)
+        write_wire_csv(folder, csv, wire)
     return folder.report_path
 
 

@@ -40,7 +40,7 @@ def report(
     if open_ and page is None:
         page = conclusions[0].folder.path.parent / f"battle-{conclusions[0].summary.run}.html"
     if page is not None:
-        _write(page, render_report(conclusions).encode(), said)
+        _write(page, render_report(conclusions, page.parent).encode(), said)
     if csv is not None:
         _write_csv(conclusions, csv, said)
     if junit is not None:

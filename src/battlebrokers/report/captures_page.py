@@ -16,7 +16,7 @@ from battlebrokers.report.wording import duration_s, some
 from battlebrokers.tables.run_folder import RunFolder
 from battlebrokers.units import format_count, format_size
 
-_MOST_KINDS = 30
+_MOST_KINDS = 12
 _LATEST_S = 4_102_444_800
 """The year 2100: a clock beyond it is a damaged one, and not told as a date."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -19,6 +21,7 @@ from battlebrokers.analysis.model import Judged, Summary
 from battlebrokers.analysis.ranking import Ranking, rank
 from battlebrokers.analysis.stored import is_stored, pieces
 from battlebrokers.analysis.story import tell, tell_notes
+from battlebrokers.analysis.wire import Wire, read_wire
 from battlebrokers.errors import UsageError
 from battlebrokers.report.sentences import verdict_sentence
 from battlebrokers.report.view import LEVELS, ranking_rows
@@ -30,6 +33,10 @@ from battlebrokers.units import format_count, format_percent
 CSV_TABLES = ("latencies", "ledger", "timeline", "publishing", "actions", "balance", "services", "resources")
 WIRE_CSV_TABLES = (STREAMS, EXCHANGES, HOPS, RESPONSES, TRAFFIC)
 """Of captures; packets and messages stay Parquet, nobody opens that many lines."""
+KIND_COLUMNS = (
+    "sender", "receiver", "protocol", "kind", "part", "name", "messages", "bytes", "payload_bytes", "per_s",
+    "p50_ns", "p99_ns", "followed",
+)  # fmt: skip
 _HUGE = 1e15
 """Ratios and figures beyond this are infinite ones."""
 _MARKS = {True: "✓", False: "✗", None: "·"}
@@ -49,8 +56,9 @@ def write_csv(facts: Facts, folder: Path) -> list[Path]:
     return written + write_wire_csv(facts.folder, folder)
 
 
-def write_wire_csv(decoded: RunFolder, folder: Path) -> list[Path]:
-    """Write the tables that captures were told in, piece by piece; none if nothing was captured."""
+def write_wire_csv(decoded: RunFolder, folder: Path, wire: Wire | None = None) -> list[Path]:
+    """Write the tables that captures were told in, piece by piece, and what was said kind by kind; none if nothing
+    was captured. `wire` is what they tell, if that has been read already."""
     _make(folder)
     written: list[Path] = []
     for table in WIRE_CSV_TABLES if is_stored(decoded, STREAMS) else ():
@@ -66,7 +74,30 @@ def write_wire_csv(decoded: RunFolder, folder: Path) -> list[Path]:
         finally:
             beside.unlink(missing_ok=True)
         written.append(path)
+    wire = wire or read_wire(decoded)
+    if wire is not None:
+        path = folder / "kinds.csv"
+        write_atomically(path, _kinds_csv(wire).encode())
+        written.append(path)
     return written
+
+
+def _kinds_csv(wire: Wire) -> str:
+    sink = io.StringIO()
+    rows = csv.DictWriter(sink, KIND_COLUMNS)
+    rows.writeheader()
+    rows.writerows(kind_records(wire))
+    return sink.getvalue()
+
+
+def kind_records(wire: Wire) -> Iterator[dict[str, Any]]:
+    """What was said: for each kind of message a row with an empty `name`, then one for each of its busiest names."""
+    for kind in wire.kinds:
+        for spoken in (kind.all, *kind.names):
+            place = (kind.sender, kind.receiver, kind.protocol, kind.kind, kind.part, spoken.name)
+            counts = (spoken.n, spoken.bytes, spoken.payload_bytes, round(spoken.n / wire.span_s, 6))
+            delays = (spoken.p50_ns, spoken.p99_ns)
+            yield dict(zip(KIND_COLUMNS, (*place, *counts, *delays, spoken.followed), strict=True))
 
 
 def _make(folder: Path) -> None:

@@ -27,6 +27,7 @@ from battlebrokers.report.charts import all_charts
 from battlebrokers.report.pool import make_pools
 from battlebrokers.report.sentences import describe_charts, verdict_sentence
 from battlebrokers.report.wire import wire_view
+from battlebrokers.report.wire_battle import battle_wire, link_to
 from battlebrokers.report.wording import KIND_ABOUT, KIND_NAMES, NOTHING, duration_s, level_text, ratio_text, some
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
 from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
@@ -37,11 +38,11 @@ PHASE_NAMES = {"warm_up": "warm-up", "cool_down": "cool-down"}
 def write_report(folders: Sequence[RunFolder], out: Path) -> None:
     """Write the report of one run, or of several as a battle, to `out`."""
     conclusions = [draw_conclusion(folder) for folder in folders]
-    write_atomically(out, render_report(conclusions).encode())
+    write_atomically(out, render_report(conclusions, out.parent).encode())
 
 
-def render_report(conclusions: Sequence[Conclusion]) -> str:
-    """The page."""
+def render_report(conclusions: Sequence[Conclusion], place: Path | None = None) -> str:
+    """The page; if it is known in which folder it will lie, with links to the runs' own reports."""
     if not conclusions:
         raise UsageError("there is no run to report")
     first = conclusions[0].summary
@@ -53,7 +54,9 @@ def render_report(conclusions: Sequence[Conclusion]) -> str:
         pools.sort(key=lambda pool: places.index(pool.label))
     ranking_head, ranking_rows = view.ranking_rows(ranking) if ranking else ([], [])
     wire = None if several else _wire(conclusions[0])
-    charts = all_charts(pools) | (wire["charts"] if wire else {})
+    side_by_side = battle_wire(pools, place) if several else None
+    captured = wire or side_by_side or {"charts": {}, "descriptions": {}}
+    charts = all_charts(pools) | captured["charts"]
     phases = [
         {"name": p.name, "label": PHASE_NAMES.get(p.name, p.name), "start": p.start_s, "end": p.start_s + p.duration_s}
         for p in first.phases
@@ -89,13 +92,15 @@ def render_report(conclusions: Sequence[Conclusion]) -> str:
         "charts": charts,
         "lost_anything": any(one.summary.messages.lost for one in conclusions),
         "wire": wire,
-        "descriptions": describe_charts(pools) | (wire["descriptions"] if wire else {}),
+        "battle_wire": side_by_side,
+        "links": {one.summary.run: link_to(one, place) for one in conclusions} if several else {},
+        "descriptions": describe_charts(pools) | captured["descriptions"],
         "island": json_island(
             {"charts": charts, "phases": phases, "summaries": {one.summary.run: one.summary for one in conclusions}}
         ),
         "css": asset("report.css"),
         "js": asset("report.js"),
-        "wire_js": asset("wire.js") if wire else "",
+        "wire_js": asset("wire.js") if captured["charts"] else "",
         "echarts": asset("echarts.min.js"),
     }
     return page_environment().get_template("report.html.j2").render(context)

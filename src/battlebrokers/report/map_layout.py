@@ -25,6 +25,8 @@ _LETTER = 6.7
 _LABEL_HEIGHT = 19.0
 _HEAD = 9.0
 _LONGEST_NAME = 21
+_BOW = 62.0
+"""How far an arrow between neighbours of one layer gives way when its label is wider than the room between them."""
 _DETOURS = (0.0, 80.0, -80.0, 150.0, -150.0, 220.0, -220.0)
 _PLACES = (0.5, 0.4, 0.6, 0.3, 0.7, 0.22, 0.78)
 
@@ -128,6 +130,8 @@ def lay_out(map_: ServiceMap, slots: Mapping[str, int], about: Mapping[str, str]
     for place, (arrow, offset) in enumerate(fanned):
         ends = _Ends(flat[arrow.sender], flat[arrow.receiver], docks[place, True], docks[place, False], down)
         others = [area for name, area in areas.items() if name not in (arrow.sender, arrow.receiver)]
+        if _is_crowded(ends, _label_width(arrow)):
+            offset += math.copysign(_BOW, offset)
         curves.append(_curve(arrow, _bent(ends, others, offset), slots.get(arrow.protocol, 6), taken))
     found = [*taken, *(curve.label for curve in curves)]
     left = min((area.x - area.width / 2 for area in found), default=0.0) - 12
@@ -142,6 +146,21 @@ def arrow_words(arrow: Arrow) -> str:
     rate = format_rate(float(f"{arrow.per_s:.2g}") if arrow.per_s < 1 else arrow.per_s)
     delay = f" · {format_duration(arrow.p50_ns)}" if arrow.p50_ns is not None else ""
     return f"{arrow.protocol} · {rate}{delay}"
+
+
+def _failure_words(arrow: Arrow) -> str:
+    return f"{format_count(arrow.failures)} failed" if arrow.failures else ""
+
+
+def _label_width(arrow: Arrow) -> float:
+    failures = _failure_words(arrow)
+    return _LETTER * (len(arrow_words(arrow)) + (len(failures) + 3 if failures else 0)) + 10
+
+
+def _is_crowded(ends: _Ends, label_width: float) -> bool:
+    """Whether a label does not fit between two boxes that stand side by side."""
+    room = abs(ends.end.y - ends.start.y) - (ends.start.height + ends.end.height) / 2
+    return ends.down and ends.start.x == ends.end.x and label_width > room
 
 
 def _areas(map_: ServiceMap, *, down: bool) -> dict[str, Area]:
@@ -243,10 +262,8 @@ def _at(curve: tuple[Point, Point, Point], t: float) -> Point:
 
 
 def _curve(arrow: Arrow, curve: tuple[Point, Point, Point], slot: int, taken: list[Area]) -> Curve:
-    text = arrow_words(arrow)
-    failures = f"{format_count(arrow.failures)} failed" if arrow.failures else ""
-    width = _LETTER * (len(text) + (len(failures) + 3 if failures else 0)) + 10
-    spots = [Area(*_at(curve, t), width, _LABEL_HEIGHT) for t in _PLACES]
+    text, failures = arrow_words(arrow), _failure_words(arrow)
+    spots = [Area(*_at(curve, t), _label_width(arrow), _LABEL_HEIGHT) for t in _PLACES]
     label = min(spots, key=lambda spot: sum(spot.overlap(area) for area in taken))
     taken.append(label)
     a, middle, b = curve

@@ -64,20 +64,21 @@ def _lines(wire: Wire, service: str) -> Iterator[str]:
 
 
 def _protocols(streams: Sequence[Conversation], count: int) -> Iterator[str]:
-    packets: dict[str, list[int]] = {}
+    sums: dict[str, list[int]] = {}
+    bare = 0
     for stream in streams:
-        for name in stream.messages or {stream.protocols: 0}:
-            sums = packets.setdefault(name, [0, 0, 0])
-            sums[0] += stream.row["packets"]
-            sums[1] += 1
-            sums[2] += stream.messages.get(name, 0)
+        bare += stream.bare_packets
+        for name, messages in stream.messages.items():
+            mine = sums.setdefault(name, [0, 0, 0])
+            mine[0] += stream.packets[name]
+            mine[1] += 1
+            mine[2] += messages
     yield "PACKETS PER PROTOCOL" + ("" if len(streams) == count else " (of the streams below)")
     yield ""
-    for name, (number, spoken_in, messages) in sorted(packets.items(), key=lambda row: (-row[1][0], row[0])):
+    for name, (packets, spoken_in, messages) in sorted(sums.items(), key=lambda row: (-row[1][0], row[0])):
         words = f"in {some(spoken_in, 'stream')}, {some(messages, 'message')}"
-        yield f"  {_plain(name):<20} {format_count(number):>12} packets {words}"
-    if not packets:
-        yield "  none"
+        yield f"  {_plain(name):<20} {format_count(packets):>12} packets {words}"
+    yield f"  {'none of these':<20} {format_count(bare):>12} packets: acknowledgements, opening and closing, unread"
 
 
 def _delays(asked: Sequence[Asked], service: str) -> Iterator[str]:
@@ -142,7 +143,10 @@ def _stream(number: int, one: Conversation) -> Iterator[str]:
         for side, packets in (("client", row["client_packets"]), ("server", row["packets"] - row["client_packets"]))
     ]
     yield f"      packets          {format_count(row['packets'])} in {lasted}: {', '.join(halves)}"
-    said = ", ".join(f"{_plain(name)} {format_count(count)}" for name, count in one.messages.items())
+    said = ", ".join(
+        f"{_plain(name)} {format_count(count)} in {some(one.packets[name], 'packet')}"
+        for name, count in one.messages.items()
+    )
     yield f"      messages         {said or 'none that a dissector could read'}"
     yield f"      client asked     {_questions(one.from_client)}"
     yield f"      server asked     {_questions(one.from_server)}"

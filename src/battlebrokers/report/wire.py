@@ -7,6 +7,7 @@ from typing import Any
 
 from battlebrokers.analysis.conversations import Conversation
 from battlebrokers.analysis.delays import Asked, Delay, merged
+from battlebrokers.analysis.kinds import Kind, Spoken
 from battlebrokers.analysis.traces import OUTSIDE, Leg, Trace
 from battlebrokers.analysis.traffic import OTHERS, Line, Traffic
 from battlebrokers.analysis.wire import Wire
@@ -19,16 +20,17 @@ Chart = dict[str, Any]
 
 _MOST_BOXES = {"peer": 12, "kind": 24}
 _MOST_LEGS = 40
+_MOST_KINDS = 60
 _REST_SLOT = 6
 
 
 def wire_view(wire: Wire, *, origin_second: int | None = None, used: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """All the section needs: `origin_second` is second 0 of the charts, `used` the services' resources."""
     origin = wire.traffic.first_second if origin_second is None else origin_second
-    slots = _slots(wire.traffic.protocols)
+    slots = protocol_slots(wire.traffic.protocols)
     charts = wire_charts(wire, origin, slots)
     asked = [one for peers in wire.asked for one in peers.kinds]
-    inside = _inside(wire)
+    inside = kept_words(wire)
     return {
         "charts": charts,
         "descriptions": _descriptions(wire),
@@ -39,8 +41,11 @@ def wire_view(wire: Wire, *, origin_second: int | None = None, used: Mapping[str
         "used": any(name in (used or {}) for name in wire.services),
         "asked": [_asked_row(one) for one in asked[:200]],
         "asked_left_out": max(0, len(asked) - 200),
+        "kinds": _kind_rows(wire),
+        "kinds_left_out": max(0, sum(kind.part != "response" for kind in wire.kinds) - _MOST_KINDS),
+        "unasked": any(line.unasked for line in wire.traffic.bands),
         "drawing": lay_out(wire.map, slots, inside),
-        "map_words": _map_words(wire),
+        "map_words": map_words(wire),
         "arrows": wire.map.arrows,
         "folded": wire.map.folded,
         "undrawn": wire.map.undrawn,
@@ -61,9 +66,8 @@ def wire_charts(wire: Wire, origin: int, slots: Mapping[str, int]) -> dict[str, 
     own = {line.name: place for place, line in enumerate(traffic.services)}
     charts = [
         delays(wire.asked, slots),
-        _flow("wire-protocols", traffic, traffic.protocols, slots, origin, stacked=True),
-        _flow("wire-unasked", traffic, traffic.unasked, slots, origin),
-        _flow("wire-services", traffic, traffic.services, own, origin),
+        flow("wire-protocols", traffic, traffic.bands, slots, origin, stacked=True),
+        flow("wire-services", traffic, traffic.services, own, origin),
     ]
     return {chart["id"]: chart for chart in charts if chart.get("series") or chart.get("boxes", {}).get("peer")}
 
@@ -73,21 +77,27 @@ def delays(asked: Sequence[Asked], slots: Mapping[str, int]) -> Chart:
     peers = [one for one in asked if one.delay is not None]
     kinds = [kind for one in peers for kind in one.kinds if kind.delay is not None]
     kinds.sort(key=lambda one: (-one.n, one.asker, one.answerer, one.protocol, one.kind))
+    return box_chart(
+        {
+            name: [box(one, one.delay, slots) for one in found if one.delay is not None]
+            for name, found in (("peer", peers), ("kind", kinds))
+        }
+    )
+
+
+def box_chart(boxes: Mapping[str, list[dict[str, Any]]]) -> Chart:
+    """The chart of these boxes by peer and by kind, the first ones of each."""
     return {
         "id": "wire-delays",
         "kind": "boxes",
         "unit": "ms",
-        "boxes": {
-            name: [_box(one, one.delay, slots) for one in found[: _MOST_BOXES[name]] if one.delay is not None]
-            for name, found in (("peer", peers), ("kind", kinds))
-        },
-        "left_out": {
-            name: max(0, len(found) - _MOST_BOXES[name]) for name, found in (("peer", peers), ("kind", kinds))
-        },
+        "boxes": {name: found[: _MOST_BOXES[name]] for name, found in boxes.items()},
+        "left_out": {name: max(0, len(found) - _MOST_BOXES[name]) for name, found in boxes.items()},
     }
 
 
-def _box(one: Asked, delay: Delay, slots: Mapping[str, int]) -> dict[str, Any]:
+def box(one: Asked, delay: Delay, slots: Mapping[str, int]) -> dict[str, Any]:
+    """One box: a peer and direction, or a kind of request between two peers."""
     return {
         "name": f"{one.asker} → {one.answerer}",
         "what": f"{one.protocol} {one.kind}".strip(),
@@ -100,9 +110,10 @@ def _box(one: Asked, delay: Delay, slots: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _flow(
+def flow(
     name: str, traffic: Traffic, lines: Sequence[Line], slots: Mapping[str, int], origin: int, *, stacked: bool = False
 ) -> Chart:
+    """Bytes per second; `origin` is second 0."""
     return {
         "id": name,
         "kind": "flow",
@@ -113,9 +124,9 @@ def _flow(
         "columns": traffic.columns,
         "series": [
             {
-                "name": line.name,
+                "name": f"{line.name}, unasked" if line.unasked else line.name,
                 "slot": _REST_SLOT if line.name == OTHERS else slots.get(line.name, _REST_SLOT),
-                "dash": "solid",
+                "dash": "dashed" if line.unasked else "solid",
                 "data": [round(value, 1) for value in line.bytes_per_s],
             }
             for line in lines
@@ -123,7 +134,8 @@ def _flow(
     }
 
 
-def _slots(protocols: Sequence[Line]) -> dict[str, int]:
+def protocol_slots(protocols: Sequence[Line]) -> dict[str, int]:
+    """A colour for each protocol, the same in all charts."""
     return {line.name: min(place, _REST_SLOT) for place, line in enumerate(protocols)}
 
 
@@ -135,12 +147,14 @@ def _descriptions(wire: Wire) -> dict[str, str]:
         if one.delay
     ]
     peaks = "; ".join(f"{line.name} up to {format_size(line.peak)} per second" for line in wire.traffic.protocols)
-    pushed = "; ".join(f"{line.name} up to {format_size(line.peak)} per second" for line in wire.traffic.unasked)
+    pushed = "; ".join(
+        f"{line.name} up to {format_size(line.peak)} per second" for line in wire.traffic.bands if line.unasked
+    )
+    unasked = f" Of these neither request nor response: {pushed}." if pushed else ""
     senders = "; ".join(f"{line.name} up to {format_size(line.peak)} per second" for line in wire.traffic.services)
     return {
         "wire-delays": f"Time from request to response, one box per peer and direction. {'; '.join(boxes)}.",
-        "wire-protocols": f"Bytes per second on the wires, stacked by protocol: {peaks}.",
-        "wire-unasked": f"Bytes per second that are neither request nor response, by protocol: {pushed}.",
+        "wire-protocols": f"Bytes per second on the wires, stacked by protocol: {peaks}.{unasked}",
         "wire-services": f"Bytes per second sent by each service: {senders}.",
     }
 
@@ -155,12 +169,13 @@ def _lede(wire: Wire) -> str:
     return f"{words}. Seen on the wire, without touching any service."
 
 
-def _map_words(wire: Wire) -> str:
+def map_words(wire: Wire) -> str:
+    """The map in words."""
     said = [f"{arrow.sender} to {arrow.receiver} in {arrow.protocol}" for arrow in wire.map.arrows[:12]]
     return f"Service map: {'; '.join(said)}." if said else "Service map: nothing was said."
 
 
-def _inside(wire: Wire) -> dict[str, str]:
+def kept_words(wire: Wire) -> dict[str, str]:
     """A line under each service's name: how long it keeps followed messages."""
     found: dict[str, tuple[int, int]] = {}
     for passage in wire.passages:
@@ -198,18 +213,44 @@ def _asked_row(one: Asked) -> dict[str, Any]:
     return {"one": one, "points": [_time(point) for point in points]}
 
 
+def _kind_rows(wire: Wire) -> list[dict[str, Any]]:
+    """One row a kind, with its name if it has one; below it the most frequent names if there are several."""
+    rows = []
+    for kind in [kind for kind in wire.kinds if kind.part != "response"][:_MOST_KINDS]:
+        alone = len(kind.names) == 1
+        about = kind.names[0].name if alone else some(len(kind.names) + kind.more_names, "name") if kind.names else ""
+        rows.append(_kind_row(kind, kind.all, about, wire.span_s, first=True))
+        rows += [_kind_row(kind, one, one.name, wire.span_s, first=False) for one in kind.names if not alone]
+    return rows
+
+
+def _kind_row(kind: Kind, spoken: Spoken, about: str, span_s: float, *, first: bool) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "spoken": spoken,
+        "about": about,
+        "first": first,
+        "per_s": spoken.n / span_s,
+        "followed": spoken.followed / spoken.n if spoken.followed else None,
+    }
+
+
 def _stream_row(one: Conversation) -> dict[str, Any]:
     """Cells with what to sort them by; None where nothing was measured."""
     row = one.row
     rtt = row["initial_rtt_ns"] if row["initial_rtt_ns"] is not None else row["server_rtt_ns"]
-    said = ", ".join(f"{protocol} {format_count(count)}" for protocol, count in one.messages.items())
     return {
         "client": one.client,
         "client_at": f"{row['client']}:{row['client_port']}",
         "server": one.server,
         "server_at": f"{row['server']}:{row['server_port']}",
         "protocols": one.protocols,
-        "said": said or NOTHING,
+        "said": [
+            f"{protocol} {format_count(count)} in {some(one.packets[protocol], 'packet')}"
+            if one.packets[protocol]
+            else f"{protocol} {format_count(count)}"
+            for protocol, count in one.messages.items()
+        ],
         "packets": row["packets"],
         "bytes": one.bytes,
         "from_client": one.from_client,

@@ -65,3 +65,29 @@ def test_packets_are_told_per_protocol(tmp_path):
 def test_an_empty_capture_has_no_conversations(tmp_path):
     found = busiest(Wires(), tmp_path)
     assert (found.busiest, found.count, found.totals, found.captured_ns) == ((), 0, (), None)
+
+
+def test_packets_are_told_by_what_they_carried(tmp_path):
+    found = {one.row["stream"]: one for one in busiest(small_system(), tmp_path).busiest}
+    assert found[4].packets == {"websocket": 102, "http": 2}
+    assert found[4].bare_packets == 260 - 104
+    assert (found[6].packets, found[6].bare_packets) == ({}, 2)
+
+
+def test_packets_inside_one_another_carry_both_protocols_and_are_bare_once(tmp_path):
+    wires = Wires()
+    wires.stream(1, None, None, "websocket", packets=30)
+    wires.said(1, "websocket", 10)
+    wires.said(1, "mqtt", 10)  # in the same packets, and each of them a second time
+    (one,) = busiest(wires, tmp_path).busiest
+    assert one.packets == {"mqtt": 20, "websocket": 20}
+    assert one.bare_packets == 10
+
+
+def test_packets_of_an_earlier_use_of_the_ports_are_not_counted(tmp_path):
+    wires = Wires()
+    for epoch in (0, 1):
+        wires.stream(1, None, None, "mqtt", epoch=epoch, client_bytes=10 - epoch)
+        wires.said(1, "mqtt", 4 + epoch, epoch=epoch, from_ms=100 * epoch)
+    first, second = busiest(wires, tmp_path).busiest
+    assert (first.packets, second.packets) == ({"mqtt": 4}, {"mqtt": 5})

@@ -18,9 +18,26 @@ def test_bytes_are_added_up_per_second_and_protocol(tmp_path):
     assert {line.name: line.bytes_per_s for line in traffic.services} == {"b": (50, 0, 700), "a": (100, 0, 30)}
 
 
-def test_only_what_is_neither_request_nor_response_is_unasked(tmp_path):
+def test_what_is_neither_request_nor_response_is_a_band_of_its_own(tmp_path):
     traffic = read_traffic(small_system().write(tmp_path))
-    assert [(line.name, line.peak) for line in traffic.unasked] == [("redis", 1100), ("websocket", 1050)]
+    pushed = [(line.name, line.peak) for line in traffic.bands if line.unasked]
+    assert pushed == [("redis", 1100), ("websocket", 1050)]
+    order = [line.name for line in traffic.protocols]
+    assert [line.name for line in traffic.bands if not line.unasked] == order
+    places = [(order.index(line.name), line.unasked) for line in traffic.bands]
+    assert places == sorted(places)
+
+
+def test_the_bands_of_a_protocol_add_up_to_it_also_beyond_six(tmp_path):
+    wires = Wires()
+    for number in range(9):
+        wires.talk(0, "a", "b", f"p{number}", "request", 1, 1000 - number)
+        wires.talk(1, "a", "b", f"p{number}", "other", 1, 100 - number)
+    traffic = read_traffic(wires.write(tmp_path))
+    for line in traffic.protocols:
+        mine = [band.bytes_per_s for band in traffic.bands if band.name == line.name]
+        assert tuple(sum(values) for values in zip(*mine, strict=True)) == line.bytes_per_s
+    assert {line.name for line in traffic.bands} == {line.name for line in traffic.protocols}
 
 
 def test_flows_count_messages_by_their_part(tmp_path):

@@ -8,9 +8,17 @@ import pytest
 
 from battlebrokers.analysis.conclusion import draw_conclusion
 from battlebrokers.errors import UsageError
-from battlebrokers.report.export import CSV_TABLES, WIRE_CSV_TABLES, to_json, to_junit, to_markdown, write_csv
+from battlebrokers.report.export import (
+    CSV_TABLES,
+    WIRE_CSV_TABLES,
+    to_json,
+    to_junit,
+    to_markdown,
+    write_csv,
+    write_wire_csv,
+)
 from battlebrokers.tables.manifest import BattleFacts
-from support.wires import small_system
+from support.wires import MS, START_NS, Wires, small_system
 
 
 def test_every_table_becomes_a_csv_file(make_run, tmp_path):
@@ -88,10 +96,28 @@ def test_what_captures_told_becomes_csv_too(make_run, tmp_path):
     small_system().write(folder.path)
     written = write_csv(draw_conclusion(folder).facts, tmp_path / "out")
     names = [table.name for table in WIRE_CSV_TABLES]
-    assert [path.stem for path in written] == [*CSV_TABLES, *names]
+    assert [path.stem for path in written] == [*CSV_TABLES, *names, "kinds"]
     with (tmp_path / "out" / "streams.csv").open() as file:
         rows = {row["stream"]: row for row in csv.DictReader(file)}
     assert (rows["2"]["client_service"], rows["2"]["packets"], rows["2"]["server_rtt_ns"]) == ("gateway", "400", "")
     with (tmp_path / "out" / "hops.csv").open() as file:
         assert sum(1 for _ in csv.DictReader(file)) == 100 + 100 + 99 + 99
     assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_kinds_of_messages_become_csv_with_their_names_below(tmp_path):
+    wires = Wires()
+    wires.stream(1, "gateway", "redis", "redis", last_ns=START_NS + 2_000 * MS)
+    wires.said(1, "redis", 3, kind="PUBLISH", name="air, noise", bytes=100, payload_bytes=60)
+    wires.said(1, "redis", 1, kind="PUBLISH", name="water", bytes=100)
+    write_wire_csv(wires.write(tmp_path / "decoded"), tmp_path / "out")
+    with (tmp_path / "out" / "kinds.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["name"], row["messages"], row["per_s"]) for row in rows] == [
+        ("", "4", "2.0"),
+        ("air, noise", "3", "1.5"),
+        ("water", "1", "0.5"),
+    ]
+    assert (rows[0]["sender"], rows[0]["receiver"], rows[0]["kind"], rows[0]["p50_ns"]) == (
+        "gateway", "redis", "PUBLISH", "",
+    )  # fmt: skip

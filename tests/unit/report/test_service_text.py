@@ -26,10 +26,11 @@ def test_files_of_an_earlier_time_are_gone(tmp_path):
 def test_packets_are_told_per_protocol(tmp_path):
     lines = text_of(tmp_path, "gateway").splitlines()
     at = lines.index("PACKETS PER PROTOCOL")
-    assert [" ".join(line.split()) for line in lines[at + 2 : at + 5]] == [
-        "mqtt 420 packets in 1 stream, 202 messages",
-        "redis 400 packets in 1 stream, 200 messages",
-        "http 40 packets in 1 stream, 20 messages",
+    assert [" ".join(line.split()) for line in lines[at + 2 : at + 6]] == [
+        "mqtt 202 packets in 1 stream, 202 messages",
+        "redis 200 packets in 1 stream, 200 messages",
+        "http 20 packets in 1 stream, 20 messages",
+        "none of these 438 packets: acknowledgements, opening and closing, unread",
     ]
 
 
@@ -45,7 +46,7 @@ def test_requests_are_split_by_direction_with_their_delays(tmp_path):
 def test_each_stream_tells_pending_malformed_retransmissions_and_round_trips(tmp_path):
     text = text_of(tmp_path, "dispatcher")
     assert "outside (192.0.2.4:40004) -> dispatcher (10.0.0.4:8080), websocket, http" in text
-    assert "messages         websocket 102, http 2" in text
+    assert "messages         websocket 102 in 102 packets, http 2 in 2 packets" in text
     assert "server asked     1, answered 0 (0 uncertain), failed 0, pending 1" in text
     assert "malformed        1; 77 B undecoded, 0 B not in the capture" in text
     gateway = text_of(tmp_path / "again", "gateway")

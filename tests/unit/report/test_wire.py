@@ -11,13 +11,16 @@ from battlebrokers.analysis.conclusion import draw_conclusion
 from battlebrokers.analysis.wire import read_wire
 from battlebrokers.report.captures_page import render_captures
 from battlebrokers.report.html import render_report
+from battlebrokers.report.pool import make_pools
 from battlebrokers.report.wire import wire_view
-from support.wires import Wires, small_system
+from battlebrokers.report.wire_battle import battle_wire
+from battlebrokers.tables.manifest import BattleFacts
+from support.wires import MS, START_NS, Wires, small_system
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>{{ 7*7 }}"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here to render the report in")
-CHARTS = {"wire-delays", "wire-protocols", "wire-unasked", "wire-services"}
+CHARTS = {"wire-delays", "wire-protocols", "wire-services"}
 NOTHING_SEEN = {
     "packets": 0,
     "streams": 0,
@@ -71,7 +74,7 @@ def test_seconds_of_a_run_count_from_the_start_of_its_load(tmp_path):
 def test_a_protocol_has_one_colour_in_all_charts(tmp_path):
     charts = wire_view(read_wire(small_system().write(tmp_path)))["charts"]
     slots = {line["name"]: line["slot"] for line in charts["wire-protocols"]["series"]}
-    assert {line["name"]: line["slot"] for line in charts["wire-unasked"]["series"]}.items() <= slots.items()
+    assert slots["redis, unasked"] == slots["redis"]
     assert all(box["slot"] == slots[box["what"]] for box in charts["wire-delays"]["boxes"]["peer"])
 
 
@@ -107,8 +110,37 @@ def test_the_page_of_captures_tells_what_was_seen(tmp_path):
     assert "1 372 packets in 6 streams: 300 messages in 2 protocols." in text
     assert "redis holds them back: 30.2 ms inside it" in text
     assert "broken.pcap: ends in the middle of a packet" in text
-    assert "gateway → redis 10.0.0.2:40002 → 10.0.0.3:6379 redis 200 400 12.1 KiB 100 99 1 0 0 0 0 0 0 B 50 µs" in text
+    assert (
+        "gateway → redis 10.0.0.2:40002 → 10.0.0.3:6379 redis 200 in 200 packets 400 12.1 KiB 100 99 1 0 0 0 0" in text
+    )
     assert "1 message last seen going to redis" in text
+
+
+def test_a_kind_of_message_is_one_row_and_its_names_stand_below(tmp_path):
+    wires = Wires()
+    wires.stream(1, "gateway", "redis", "redis", last_ns=START_NS + 2_000 * MS)
+    wires.said(1, "redis", 6, kind="PUBLISH", name="air", bytes=100)
+    wires.said(1, "redis", 2, kind="PUBLISH", name="noise", bytes=100)
+    wires.said(1, "redis", 8, kind="INTEGER", sender="server")
+    wires.asked(1, "redis", "answered", 8, kind="PUBLISH", answer="INTEGER", answered_ns=START_NS)
+    wires.response("gateway", "redis", "redis", "PUBLISH", 8, [100] * 7)
+    for number in range(3):
+        wires.leg(number, 1, "gateway", "redis", 0, 1, protocol="redis", kind="PUBLISH", name="air")
+    text = text_of(render_captures(wires.write(tmp_path), NOTHING_SEEN))
+    assert "gateway → redis redis PUBLISH 2 names 8 4/s 800 B 100 µs 100 µs 37.5 % air 6 3/s 600 B" in text
+    assert "redis → gateway redis INTEGER" not in text  # answers count with what they answer
+
+
+def test_the_page_stays_small_however_many_streams_peers_and_names_there_are(tmp_path):
+    wires = Wires()
+    for number in range(3_000):
+        wires.stream(number, f"client-{number}", f"service-{number % 700}", "redis", client_bytes=number)
+        wires.said(number, "redis", 1, kind="SET", name=f"key:{number:050}")
+        wires.response(f"client-{number}", f"service-{number % 700}", "redis", "SET", 1, [100] * 7)
+        wires.talk(number % 60, f"client-{number}", f"service-{number % 700}", "redis", "request", 1, 100)
+    html = render_captures(wires.write(tmp_path), NOTHING_SEEN)
+    assert len(html.encode()) < 3_000_000
+    assert "The busiest 200 of 3 000 streams" in text_of(html)
 
 
 def test_every_chart_is_described_and_has_a_table(tmp_path):
@@ -181,7 +213,7 @@ setTimeout(() => {
 }, 500);
 setTimeout(() => {
   const read = (id) => chart(id).closest("figure").querySelector("output").textContent;
-  said.protocols = read("wire-protocols"); said.unasked = read("wire-unasked");
+  said.protocols = read("wire-protocols"); said.services = read("wire-services");
   said.drawn = [...document.querySelectorAll(".chart")].every((one) => one.querySelectorAll("svg path").length > 3);
   said.tables = document.querySelectorAll("details[data-table] table").length;
   document.body.dataset.said = JSON.stringify(said);
@@ -190,12 +222,14 @@ setTimeout(() => {
 
 
 @needs_chromium
-@pytest.mark.parametrize("kind", ["captures", "run", "hostile", "empty"])
+@pytest.mark.parametrize("kind", ["captures", "run", "battle", "hostile", "empty"])
 @pytest.mark.slow
 def test_a_real_browser_draws_the_section_without_an_error(make_run, tmp_path, kind):
     path = tmp_path / "report.html"
     if kind == "run":
         path.write_text(render_report([draw_conclusion(captured_run(make_run))]))
+    elif kind == "battle":
+        path.write_text(render_report(captured_battle(make_run), tmp_path))
     else:
         wires = {"captures": small_system, "hostile": hostile_system, "empty": Wires}[kind]()
         path.write_text(render_captures(wires.write(tmp_path / "c"), NOTHING_SEEN))
@@ -221,8 +255,8 @@ def test_sorting_choosing_a_journey_and_the_boxes_by_kind_work(tmp_path):
     assert (said["most"], said["sorted"], said["least"]) == ("420", "descending", "2")
     assert said["journeys"] == ["5"]
     assert (said["peers"], said["kinds"], said["grew"]) == (5, 6, 36)
-    assert said["protocols"] == "2.29 KiB/s"  # redis, in every second but the first
-    assert said["unasked"] == "1.07 KiB/s"  # one cursor reads all
+    assert said["protocols"] == "1.21 KiB/s"  # requests and responses of redis, in every second but the first
+    assert said["services"].endswith("KiB/s")  # one cursor reads all
     assert said["drawn"] is True
     assert said["tables"] == len(CHARTS)
     assert "CONSOLE" not in done.stderr
@@ -240,3 +274,67 @@ def test_cpu_and_memory_stand_beside_the_services_that_were_sampled(make_run):
     small_system().write(folder.path)
     told = text_of(render_report([draw_conclusion(folder)]))
     assert "redis 2 11.1 KiB 11.8 KiB 0 101 0 1 80.5 µs 898 µs 100 B 40.4 B 37 % 12 MiB" in told
+
+
+def captured_battle(make_run, captured=("mosquitto", "amqtt"), blocks=2):
+    conclusions = []
+    for block in range(blocks):
+        for order, name in enumerate(["mosquitto", "amqtt"]):
+            run = make_run(run=f"r{block}{order}", contender=name, battle=BattleFacts("b1", block, order))
+            run.lifelike(rate=20, dice_seed=block, base_ms=1.0 + order)
+            run.service("redis", "contender", 20.0, cpu_mean_percent=30.0 + 10 * block, rss_max_bytes=12 << 20)
+            folder = run.write()
+            if name in captured:
+                small_system().write(folder.path)
+            conclusions.append(draw_conclusion(folder))
+    return conclusions
+
+
+def test_a_captured_battle_shows_the_contenders_wires_side_by_side(make_run, tmp_path):
+    html = render_report(captured_battle(make_run), tmp_path)
+    told = html.split('<section id="wire">')[1].split("</section>")[0]
+    assert told.count('<svg class="map"') == 2
+    drawn = set(re.findall(r'data-chart="([^"]+)" role="img" aria-label="[^"]{20,}"', told))
+    assert drawn == {"wire-delays", "wire-protocols-0", "wire-protocols-1"}
+    text = text_of(told)
+    assert "redis 35 %" in text  # the mean of both runs
+    assert len(html.encode()) < 3_000_000
+
+
+def test_boxes_of_a_battle_stand_in_pairs_in_the_contenders_colours(make_run):
+    pools = make_pools(captured_battle(make_run))
+    boxes = battle_wire(pools, None)["charts"]["wire-delays"]["boxes"]["peer"]
+    assert [(box["name"], box["slot"]) for box in boxes[:4]] == [
+        ("mosquitto: outside → dispatcher", 0),
+        ("amqtt: outside → dispatcher", 1),
+        ("mosquitto: outside → gateway", 0),
+        ("amqtt: outside → gateway", 1),
+    ]
+    assert {box["n"] for box in boxes if box["what"] == "redis" and "gateway → redis" in box["name"]} == {200}
+
+
+def test_charts_of_a_battle_share_their_scales(make_run):
+    charts = battle_wire(make_pools(captured_battle(make_run)), None)["charts"]
+    first, second = charts["wire-protocols-0"], charts["wire-protocols-1"]
+    assert (first["axis"], first["top"]) == (second["axis"], second["top"])
+    assert first["top"] > 0
+
+
+def test_a_battle_links_to_the_reports_of_its_runs_that_exist(make_run, tmp_path):
+    conclusions = captured_battle(make_run)
+    for conclusion in conclusions[:2]:
+        conclusion.folder.report_path.write_text("<html>")
+    html = render_report(conclusions, conclusions[0].folder.path.parent)
+    name = conclusions[0].folder.path.name
+    assert f'href="{name}/report.html#wire"' in html
+    assert f'<a href="{name}/report.html">r00</a>' in html
+    assert "r10</a>" not in html
+
+
+def test_contenders_without_a_capture_are_named(make_run):
+    html = render_report(captured_battle(make_run, captured=("amqtt",)))
+    assert "Without a capture: mosquitto." in text_of(html)
+
+
+def test_a_battle_without_captures_says_nothing_about_wires(make_run):
+    assert 'id="wire"' not in render_report(captured_battle(make_run, captured=()))

@@ -22,11 +22,11 @@
       });
       const told = (row) => `<b>${kit.escape(row.name)}</b> ${kit.escape(row.what)}<br>${kit.words.count(row.n)} asked, ${kit.words.count(row.answered)} answered, ${kit.words.count(row.failed)} failed, ${kit.words.count(row.unanswered)} unanswered<br>` + levels.map((name, i) => `${name} ${kit.words.ms(row.points[i])}`).join(" · ");
       return {
-        ...kit.shared(), grid: { left: narrow ? 150 : 270, right: 26, top: 8, bottom: 30 },
+        ...kit.shared(), grid: { left: narrow ? 150 : 300, right: 26, top: 8, bottom: 30 },
         tooltip: { trigger: "item", confine: true, backgroundColor: kit.colour("card"), borderColor: kit.colour("rule"), textStyle: { color: kit.colour("ink"), fontSize: 12 }, formatter: (item) => told(item.data.row) },
         xAxis: { type: "log", logBase: 10, min: low, max: Math.max(high, low * 10), ...kit.axisStyle(), axisLabel: { color: kit.colour("soft"), fontSize: 12, hideOverlap: true, formatter: (v) => kit.words.ms(v) } },
         yAxis: { type: "category", data: rows.map((row, i) => String(i)), ...kit.axisStyle(), splitLine: { show: false }, axisLabel: {
-          width: narrow ? 136 : 256, overflow: "truncate", fontSize: 12, color: kit.colour("ink"), interval: 0,
+          width: narrow ? 136 : 286, overflow: "truncate", fontSize: 12, color: kit.colour("ink"), interval: 0,
           formatter: (i) => `${rows[i].name}{what|  ${rows[i].what}}`, rich: { what: { color: kit.colour("soft"), fontSize: 12 } } } },
         series: [
           { type: "boxplot", boxWidth: [10, 22], emphasis: { disabled: true }, data: rows.map((row) => ({ value: [0, 1, 2, 3, 4].map((i) => positive(row.points[i])), row, itemStyle: style(row) })) },
@@ -46,16 +46,18 @@
     option(spec) {
       const lines = kit.shown(spec);
       const width = spec.seconds_per_column;
-      const span = kit.spanOf(spec.first_second, spec.first_second + spec.columns * width);
+      const axis = spec.axis || [spec.first_second, spec.first_second + spec.columns * width];
+      const span = kit.spanOf(axis[0], axis[1]);
       const sums = Array.from({ length: spec.columns }, (_, i) => (spec.stacked ? lines.reduce((sum, line) => sum + line.data[i], 0) : Math.max(0, ...lines.map((line) => line.data[i]))));
-      const most = Math.max(1, ...sums);
+      const most = Math.max(1, spec.top || 0, ...sums);   // charts that are compared share their scale
       const step = Math.pow(2, Math.ceil(Math.log2(most / 5)));
       // A column is as wide as its seconds: both of its ends are drawn.
       const ends = (values) => values.flatMap((value, i) => [[spec.first_second + i * width, value], [spec.first_second + (i + 1) * width, value]]);
       const base = new Array(spec.columns).fill(0);
       const drawn = lines.map((line) => {
-        const values = line.data.map((value, i) => (spec.stacked ? (base[i] += value) : value));
-        return { type: "line", name: line.name, data: ends(values), showSymbol: false, emphasis: { disabled: true }, lineStyle: { color: kit.seriesColour(line.slot), width: spec.stacked ? 1.2 : 2 }, itemStyle: { color: kit.seriesColour(line.slot) }, areaStyle: spec.stacked ? { color: kit.solidWash(line.slot, 0.55), opacity: 1 } : undefined };
+        // A band of no height has no edge either.
+        const values = line.data.map((value, i) => (spec.stacked ? ((base[i] += value), value ? base[i] : null) : value));
+        return { type: "line", name: line.name, data: ends(values), showSymbol: false, emphasis: { disabled: true }, lineStyle: { color: kit.seriesColour(line.slot), width: spec.stacked ? 1.2 : 2, type: line.dash === "dashed" ? [5, 3] : "solid" }, itemStyle: { color: kit.seriesColour(line.slot) }, areaStyle: spec.stacked ? { color: kit.solidWash(line.slot, line.dash === "dashed" ? 0.2 : 0.55), opacity: 1 } : undefined };
       });
       return {
         ...kit.shared(), grid: { left: 84, right: 22, top: 14, bottom: 28 },
