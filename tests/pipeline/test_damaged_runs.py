@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from battlebrokers.errors import RunFolderError
-from battlebrokers.pipeline.graph import analyze
+from battlebrokers.pipeline.graph import _in_short, analyze
 from battlebrokers.tables import DELIVERIES, DERIVED, JOURNEYS, LEDGER, NODES, OPERATIONS, PUBLISHES
 from battlebrokers.tables.manifest import Phase
 from battlebrokers.tables.run_folder import RunFolder
@@ -159,3 +160,14 @@ def test_a_second_analysis_replaces_the_first(spark: SparkSession, run_path: Pat
     assert {path: path.read_bytes() for path in (run_path / "recorded").rglob("*.parquet")} == evidence
     assert not list(run_path.rglob("*.crc"))
     assert not list(run_path.rglob("_*"))
+
+
+def test_what_went_wrong_in_a_worker_is_named_in_one_line(spark: SparkSession) -> None:
+    def fail(_batches):
+        raise ValueError("no such wire")
+
+    with pytest.raises(PySparkException) as raised:
+        spark.range(1).mapInArrow(fail, "n BIGINT").collect()
+    assert _in_short(raised.value).endswith("ValueError: no such wire")
+    assert _in_short(RuntimeError("one\ntwo")) == "one"
+    assert _in_short(RuntimeError()) == "RuntimeError"

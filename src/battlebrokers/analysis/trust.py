@@ -120,14 +120,15 @@ def _complete(facts: Facts) -> Check:
 
 def _evidence(facts: Facts) -> Check:
     holes = [defect for defect in facts.defects if any(name in defect.file for name in EVIDENCE)]
-    others = len(facts.defects) - len(holes)
+    others = [defect.file for defect in facts.defects if defect not in holes]
     if holes:
         names = ", ".join(defect.file for defect in holes[:3]) + (" …" if len(holes) > 3 else "")
         sentence = f"{len(holes)} recorded files could not be read ({names}): what they held looks like loss"
         return Check(id="evidence-damaged", level="void", sentence=sentence, measured=len(holes), limit=0)
     level: Level = "warning" if others else "ok"
-    sentence = f"{others} files of resource samples could not be read" if others else "every recorded file was read"
-    return Check(id="evidence-damaged", level=level, sentence=sentence, measured=others, limit=0)
+    names = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
+    sentence = f"could not be read, beside the evidence: {names}" if others else "every recorded file was read"
+    return Check(id="evidence-damaged", level=level, sentence=sentence, measured=len(others), limit=0)
 
 
 def _overflow(overflow: int) -> Check:

@@ -5,6 +5,7 @@ Called by the analyst for every run. Deletes and rebuilds everything after `reco
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -180,6 +181,9 @@ def _decode(spark: SparkSession, evidence: Evidence, target: Store, on_progress:
     return time.monotonic() - began
 
 
+_RAISED = re.compile(r"^(?!java\.|org\.|py4j\.)((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
+
+
 class _Walk:
     """One pass through the graph."""
 
@@ -253,4 +257,8 @@ class _Walk:
 
 def _in_short(error: Exception) -> str:
     text = str(error).strip()
+    # A worker's exception begins with the fact that there is one; what it was is the last line of its traceback.
+    raised = _RAISED.findall(text.partition("Traceback")[2])
+    if raised:
+        return str(raised[-1])[:500]
     return text.splitlines()[0][:500] if text else type(error).__name__

@@ -12,7 +12,7 @@ from battlebrokers.analysis.metrics import METRICS
 from battlebrokers.analysis.ranking import Ranking, Standing
 from battlebrokers.analysis.story import tell, tell_notes
 from battlebrokers.report.terminal import VERDICT_STYLES, unfolded
-from battlebrokers.report.wording import metric_text, ratio_text
+from battlebrokers.report.wording import NOTHING, metric_text, ratio_text
 from battlebrokers.units import format_count
 
 _SHOWN = (
@@ -92,19 +92,27 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     )
     _say(console, Text(f"  {note}", "dim"))
     if comparison.capture_cost is not None:
-        _say(console, Text.assemble("  ", ("what capturing cost: ", "bold"), cost_words(comparison.capture_cost)))
+        _print_cost(console, comparison.capture_cost)
 
 
-def cost_words(cost: CaptureCost) -> str:
-    """What capturing did to latency and rate, in one sentence."""
-    parts = []
+def _print_cost(console: Console, cost: CaptureCost) -> None:
+    """What capturing did to latency and rate: how far to believe it first, then a line each."""
+    did = f"{cost.captured} captured {format_count(cost.packets)} packets ({format_count(cost.dropped)} dropped)"
+    _say(console, Text.assemble("  ", ("WHAT CAPTURING COST", "bold"), f"  {did}, the other run none"))
+    if not cost.trusted:
+        _say(
+            console, Text("  not to be trusted, because a run is VOID: the difference may have other causes", "yellow")
+        )
+    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
+    for column in ("metric", "without", "with capture", "change", ""):
+        table.add_column(column, justify="left" if column in ("metric", "") else "right")
     for each in cost.costs:
-        ends = f"{metric_text(each.metric, each.without)} → {metric_text(each.metric, each.with_capture)}"
-        change = "" if each.ratio is None else f", {100 * (each.ratio - 1):+.0f} %"
-        parts.append(f"{each.metric.label} {ends}{change}{' (noise)' if each.noise else ''}")
-    packets = f"{format_count(cost.packets)} packets captured, {format_count(cost.dropped)} lost"
-    doubt = "" if cost.trusted else "; not to be trusted, because a run is VOID"
-    return f"{'; '.join(parts)}; {packets} by {cost.captured}{doubt}"
+        change = NOTHING if each.ratio is None else f"{100 * (each.ratio - 1):+.0f} %"
+        answer = Text("noise", "dim") if each.noise else Text("")
+        ends = metric_text(each.metric, each.without), metric_text(each.metric, each.with_capture)
+        table.add_row(each.metric.label, *ends, change, answer)
+    console.print(table)
+    _say(console, Text("  one run each: what differs from run to run is in it; compare more pairs to be sure", "dim"))
 
 
 def _change(row: Row) -> str:

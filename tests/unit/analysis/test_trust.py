@@ -120,6 +120,13 @@ def test_damaged_evidence_voids_unless_it_is_only_resources(make_run, file, verd
     assert build_summary(run.write()).verdict == verdict
 
 
+def test_what_could_not_be_read_beside_the_evidence_is_named(make_run):
+    run = make_run().healthy()
+    run.defects.append({"file": "recorded/captures", "reason": "cut short"})
+    said = next(check.sentence for check in build_summary(run.write()).trust.checks if check.id == "evidence-damaged")
+    assert said == "could not be read, beside the evidence: recorded/captures"
+
+
 def test_an_unreadable_list_of_defects_is_itself_a_defect(make_run):
     folder = make_run().healthy().write()
     (folder.path / "measures" / "defects.json").write_text("{oops")
