@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
-import subprocess
 
 import pytest
 
@@ -12,10 +10,9 @@ from battlebrokers.analysis.conclusion import draw_conclusion
 from battlebrokers.errors import UsageError
 from battlebrokers.report.html import json_island, render_report, write_report
 from battlebrokers.tables.manifest import BattleFacts
+from support.browser import in_a_browser, show
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>{{ 7*7 }}"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here to render the report in")
 
 
 def page(*runs):
@@ -146,32 +143,7 @@ def test_the_report_is_written_whole(make_run, tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
 
 
-def chromium(path, profile, *options):
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--virtual-time-budget=5000",
-        "--window-size=1300,2000",
-    ]
-    command = [
-        CHROMIUM,
-        *flags,
-        "--enable-logging=stderr",
-        f"--user-data-dir={profile}",
-        *options,
-        f"file://{path}?theme=dark",
-    ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-@needs_chromium
-@pytest.mark.slow
+@in_a_browser
 @pytest.mark.parametrize("kind", ["single", "battle", "hostile"])
 def test_a_real_browser_draws_every_chart_without_an_error(make_run, tmp_path, kind):
     runs = {
@@ -179,18 +151,13 @@ def test_a_real_browser_draws_every_chart_without_an_error(make_run, tmp_path, k
         "battle": lambda: battle(make_run),
         "hostile": lambda: [make_run(scenario=HOSTILE, contender=HOSTILE).lifelike(rate=20)],
     }[kind]()
-    path = tmp_path / "report.html"
-    path.write_text(page(*runs))
-    done = chromium(path, tmp_path / "profile", "--dump-dom")
-    assert 'data-charts="drawn"' in done.stdout, done.stderr[-2000:]
-    opening = re.search(r"<html[^>]*>", done.stdout)
-    assert opening is not None
-    assert "data-error" not in opening[0]
-    assert 'data-theme="dark"' in opening[0]
-    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    assert complaints == []
-    assert done.stdout.count("<svg") > 10
-    assert "<title>owned" not in done.stdout
+    shown = show(page(*runs), tmp_path)
+    assert 'data-charts="drawn"' in shown.page, shown.log[-2000:]
+    assert "data-error" not in shown.opening
+    assert 'data-theme="dark"' in shown.opening
+    assert shown.complaints == []
+    assert shown.page.count("<svg") > 10
+    assert "<title>owned" not in shown.page
 
 
 USE_IT = """
@@ -221,22 +188,16 @@ setTimeout(() => {
   said.tables = count("details[data-table] table");
   document.body.dataset.said = JSON.stringify(said);
 }, 1500);
-</script></body>"""
+</script>"""
 
 
-@needs_chromium
-@pytest.mark.slow
+@in_a_browser
 def test_buttons_legends_tables_and_the_shared_cursor_work(make_run, tmp_path):
-    path = tmp_path / "report.html"
-    before, _, after = page(make_run().lifelike(rate=50)).rpartition("</body>")
-    path.write_text(before + USE_IT + after)
-    done = chromium(path, tmp_path / "profile", "--dump-dom")
-    found = re.search(r'data-said="([^"]*)"', done.stdout)
-    assert found is not None, done.stderr[-2000:]
-    said = json.loads(found[1].replace("&quot;", '"'))
+    shown = show(page(make_run().lifelike(rate=50)), tmp_path, USE_IT)
+    said = shown.said
     assert (said["off"], said["on"], said["theme"]) == ("false", "true", "light")
     assert said["tables"] == 7
     assert said["rates"].endswith("/s")
     assert said["cpu"].endswith("%")
     assert said["spectrum"].endswith(("µs", "ms"))
-    assert "CONSOLE" not in done.stderr
+    assert shown.complaints == []

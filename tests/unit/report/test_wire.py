@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
 
 import pytest
 
@@ -15,11 +12,10 @@ from battlebrokers.report.pool import make_pools
 from battlebrokers.report.wire import wire_view
 from battlebrokers.report.wire_battle import battle_wire
 from battlebrokers.tables.manifest import BattleFacts
+from support.browser import in_a_browser, show
 from support.wires import MS, START_NS, Wires, small_system
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>{{ 7*7 }}"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here to render the report in")
 CHARTS = {"wire-delays", "wire-protocols", "wire-services"}
 NOTHING_SEEN = {
     "packets": 0,
@@ -175,16 +171,6 @@ def test_hostile_names_are_only_text(tmp_path):
     assert "{{ 7*7 }}" in html
 
 
-def chromium(path, profile):
-    flags = [
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-        "--disable-background-networking", "--disable-component-update", "--virtual-time-budget=5000",
-        "--window-size=1300,2000", "--enable-logging=stderr", f"--user-data-dir={profile}", "--dump-dom",
-    ]  # fmt: skip
-    command = [CHROMIUM, *flags, f"file://{path}?theme=dark"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
 USE_IT = """
 <script>
 const said = {};
@@ -218,40 +204,30 @@ setTimeout(() => {
   said.tables = document.querySelectorAll("details[data-table] table").length;
   document.body.dataset.said = JSON.stringify(said);
 }, 1500);
-</script></body>"""
+</script>"""
 
 
-@needs_chromium
+@in_a_browser
 @pytest.mark.parametrize("kind", ["captures", "run", "battle", "hostile", "empty"])
-@pytest.mark.slow
 def test_a_real_browser_draws_the_section_without_an_error(make_run, tmp_path, kind):
-    path = tmp_path / "report.html"
     if kind == "run":
-        path.write_text(render_report([draw_conclusion(captured_run(make_run))]))
+        html = render_report([draw_conclusion(captured_run(make_run))])
     elif kind == "battle":
-        path.write_text(render_report(captured_battle(make_run), tmp_path))
+        html = render_report(captured_battle(make_run), tmp_path)
     else:
         wires = {"captures": small_system, "hostile": hostile_system, "empty": Wires}[kind]()
-        path.write_text(render_captures(wires.write(tmp_path / "c"), NOTHING_SEEN))
-    done = chromium(path, tmp_path / "profile")
-    assert 'data-charts="drawn"' in done.stdout, done.stderr[-2000:]
-    opening = re.search(r"<html[^>]*>", done.stdout)
-    assert opening is not None
-    assert "data-error" not in opening[0]
-    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
-    assert "<title>owned" not in done.stdout
+        html = render_captures(wires.write(tmp_path / "c"), NOTHING_SEEN)
+    shown = show(html, tmp_path)
+    assert 'data-charts="drawn"' in shown.page, shown.log[-2000:]
+    assert "data-error" not in shown.opening
+    assert shown.complaints == []
+    assert "<title>owned" not in shown.page
 
 
-@needs_chromium
-@pytest.mark.slow
+@in_a_browser
 def test_sorting_choosing_a_journey_and_the_boxes_by_kind_work(tmp_path):
-    path = tmp_path / "report.html"
-    before, _, after = render_captures(small_system().write(tmp_path / "c"), SEEN).rpartition("</body>")
-    path.write_text(before + USE_IT + after)
-    done = chromium(path, tmp_path / "profile")
-    found = re.search(r'data-said="([^"]*)"', done.stdout)
-    assert found is not None, done.stderr[-2000:]
-    said = json.loads(found[1].replace("&quot;", '"'))
+    shown = show(render_captures(small_system().write(tmp_path / "c"), SEEN), tmp_path, USE_IT)
+    said = shown.said
     assert (said["most"], said["sorted"], said["least"]) == ("420", "descending", "2")
     assert said["journeys"] == ["5"]
     assert (said["peers"], said["kinds"], said["grew"]) == (5, 6, 36)
@@ -259,7 +235,7 @@ def test_sorting_choosing_a_journey_and_the_boxes_by_kind_work(tmp_path):
     assert said["services"].endswith("KiB/s")  # one cursor reads all
     assert said["drawn"] is True
     assert said["tables"] == len(CHARTS)
-    assert "CONSOLE" not in done.stderr
+    assert shown.complaints == []
 
 
 def test_cpu_and_memory_stand_beside_the_services_that_were_sampled(make_run):
