@@ -5,6 +5,7 @@ Arrow's own `array`, `scalar`, `to_numpy`, `group_by` and `sort_by` load all of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -13,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_DENSE, _SPARSE = 65_536, 4
+"""Up to so many codes, and so many a row, are counted in a table; beyond that they are sorted."""
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 
@@ -47,6 +50,17 @@ def floats_of(column: Column) -> npt.NDArray[np.float64]:
     return numbers_of(pc.coalesce(column.cast(pa.float64()), nothing)).astype(np.float64)
 
 
+def distinct(codes: npt.NDArray[np.int64], size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The different codes in ascending order, and for each code its place among them; all are below `size`."""
+    if size > _SPARSE * len(codes) + _DENSE:
+        found, places = np.unique(codes, return_inverse=True)
+        return found, places
+    found = np.flatnonzero(np.bincount(codes, minlength=size))
+    place_of = np.empty(size, dtype=np.int64)
+    place_of[found] = np.arange(len(found))
+    return found, place_of[codes]
+
+
 def group_codes(rows: pa.Table, columns: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
     """For each row the number of its group, and the groups' values of these columns; null is a value too."""
     codes = np.zeros(rows.num_rows, dtype=np.int64)
@@ -57,7 +71,7 @@ def group_codes(rows: pa.Table, columns: Sequence[str]) -> tuple[npt.NDArray[np.
         encoded = rows[name].combine_chunks().dictionary_encode(null_encoding="encode")
         values.append(encoded.dictionary.to_pylist())
         codes = codes * len(values[-1]) + numbers_of(encoded.indices).astype(np.int64)
-    kept, groups = np.unique(codes, return_inverse=True)
+    kept, groups = distinct(codes, math.prod(len(known) for known in values))
     keys = []
     for code in kept.tolist():
         key = []

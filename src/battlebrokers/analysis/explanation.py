@@ -55,7 +55,9 @@ class Explanation:
     def sentences(self) -> list[str]:
         """What it comes to, in words."""
         if self.traces < _LEAST_TRACES:
-            return [f"Only {self.traces} messages could be followed: too few to explain anything."]
+            if not self.traces:
+                return ["No message was seen on two wires, so none could be followed."]
+            return [f"Only {self.traces} of the messages could be followed: too few to explain anything."]
         slower = self.slow_ns / self.ordinary_ns if self.ordinary_ns else 0.0
         took = format_duration(self.slow_ns)
         first = f"The slowest hundredth took {took}, {slower:.1f} times as long as the faster half."
@@ -64,8 +66,8 @@ class Explanation:
             return [first, "No single service explains the difference."]
         blame = (
             f"{culprit.service} holds them back: {format_duration(culprit.slow_mean_ns)} inside it instead of "
-            f"{format_duration(culprit.ordinary_mean_ns)}, {culprit.slow:.0%} of the slow messages' time and "
-            f"{culprit.ordinary:.0%} of the others'."
+            f"{format_duration(culprit.ordinary_mean_ns)}, {100 * culprit.slow:.0f} % of the slow messages' time "
+            f"and {100 * culprit.ordinary:.0f} % of the others'."
         )
         return [first, blame]
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from battlebrokers.analysis.columns import group_codes, numbers_of
+from battlebrokers.analysis.columns import distinct, group_codes, numbers_of
 from battlebrokers.analysis.delays import Asked
 from battlebrokers.analysis.peers import Peers, read_peers
 from battlebrokers.analysis.stored import pieces
@@ -114,7 +114,7 @@ def _counted(folder: RunFolder, peers: Peers) -> dict[Key, _Found]:
         for key, *sums in zip(keys, *_sums(groups, len(keys), weights), strict=True):
             _add(found.setdefault(key, _Found()).all, sums)
         codes, names = group_codes(piece, ("name",))
-        both, places = np.unique(groups * max(1, len(names)) + codes, return_inverse=True)
+        both, places = distinct(groups * max(1, len(names)) + codes, len(keys) * len(names))
         counted = _sums(places, len(both), weights)
         busiest = np.argsort(-np.array(counted[0], dtype=np.int64), kind="stable").tolist()
         for place in busiest[:_MOST_NAMES]:
@@ -132,9 +132,9 @@ def _grouped(rows: pa.Table, peers: Peers, speaker: str) -> tuple[Ints, list[Key
     if not rows.num_rows:
         return np.empty(0, np.int64), []
     spoke, heard = peers.pairs(rows, speaker)
-    pairs, pair_codes = np.unique(spoke * len(peers.names) + heard, return_inverse=True)
+    pairs, pair_codes = distinct(spoke * len(peers.names) + heard, len(peers.names) ** 2)
     said_codes, said = group_codes(rows, ("protocol", "kind"))
-    codes, groups = np.unique(pair_codes * len(said) + said_codes, return_inverse=True)
+    codes, groups = distinct(pair_codes * len(said) + said_codes, len(pairs) * len(said))
     keys: list[Key] = []
     for code in codes.tolist():
         pair, kind = divmod(code, len(said))
@@ -146,10 +146,8 @@ def _grouped(rows: pa.Table, peers: Peers, speaker: str) -> tuple[Ints, list[Key
 def _sums(groups: Ints, count: int, weights: Sequence[Ints]) -> list[list[int]]:
     """How many rows each group has, and their sums."""
     found = [np.bincount(groups, minlength=count).tolist()]
-    for values in weights:
-        sums = np.zeros(count, dtype=np.int64)
-        np.add.at(sums, groups, values)
-        found.append(sums.tolist())
+    # Sums of sizes are exact as floats up to eight petabytes.
+    found += [np.bincount(groups, values, minlength=count).astype(np.int64).tolist() for values in weights]
     return found
 
 
@@ -182,8 +180,9 @@ def _answers(folder: RunFolder, peers: Peers, told: Mapping[tuple[Key, str], Spo
         codes, said = group_codes(rows, ("answer", "name"))
         took_ns = np.maximum(1, numbers_of(rows["answered_ns"]) - numbers_of(rows["asked_ns"]))
         buckets = np.minimum(_BUCKETS - 1, np.log(took_ns) / np.log(_GAMMA)).astype(np.int64)
-        both, places = np.unique(groups * max(1, len(said)) + codes, return_inverse=True)
-        parts = np.split(buckets[np.argsort(places)], np.cumsum(np.bincount(places, minlength=len(both)))[:-1])
+        both, places = distinct(groups * max(1, len(said)) + codes, len(keys) * len(said))
+        order = np.argsort(places, kind="stable")
+        parts = np.split(buckets[order], np.cumsum(np.bincount(places, minlength=len(both)))[:-1])
         for part, code in zip(parts, both.tolist(), strict=False):
             key, (answer, name) = keys[code // len(said)], said[code % len(said)]
             answers.add((key[1], key[0], key[2], answer))

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from battlebrokers.analysis.columns import group_codes, int64_array, numbers_of, text_scalar
+from battlebrokers.analysis.columns import group_codes, int64_array, numbers_of
 from battlebrokers.analysis.stored import pieces, whole
-from battlebrokers.analysis.traces import OUTSIDE
+from battlebrokers.analysis.traces import never_arrived
 from battlebrokers.tables import HOPS
 from battlebrokers.tables.run_folder import RunFolder
 
@@ -72,12 +72,11 @@ def _passage(key: _Key, n: int, inside: Sequence[npt.NDArray[np.int64]]) -> Pass
 
 
 def read_last_seen(folder: RunFolder) -> list[LastSeen]:
-    """Of the messages that came from outside and never went out again: which service had them last."""
+    """Of the messages that never arrived: which service had them last."""
     rows = whole(folder, HOPS, ["trace", "sender", "receiver", "received_ns"])
     if not rows.num_rows:
         return []
-    out = pc.unique(rows.filter(pc.equal(rows["receiver"], text_scalar(OUTSIDE)))["trace"])
-    stayed = rows.filter(pc.invert(pc.is_in(rows["trace"], out)))
+    stayed = rows.filter(pc.is_in(rows["trace"], never_arrived(rows)))
     order = pc.sort_indices(stayed, [("trace", "ascending"), ("received_ns", "ascending")])
     ends = stayed.select(["trace", "receiver"]).take(order)
     trace = numbers_of(ends["trace"])

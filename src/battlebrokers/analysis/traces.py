@@ -75,6 +75,28 @@ class Trace:
         return found[::-1]
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Messages that never arrived."""
+
+    total: int
+    seen: int
+    """Those of them that were seen on a wire."""
+    traces: tuple[Trace, ...]
+    """The first of these."""
+
+
+def never_arrived(rows: pa.Table) -> pa.Array:
+    """Of rows of `hops`: the messages that ended in a service that sends others on, and went nowhere else.
+
+    Who sends nothing on is where messages are meant to end.
+    """
+    senders = pc.unique(rows["sender"])
+    out = pc.equal(rows["receiver"], text_scalar(OUTSIDE))
+    arrived = rows.filter(pc.or_(out, pc.invert(pc.is_in(rows["receiver"], senders))))
+    return pc.unique(rows.filter(pc.invert(pc.is_in(rows["trace"], pc.unique(arrived["trace"]))))["trace"])
+
+
 class Traces:
     """All followed messages of a run or of decoded captures."""
 
@@ -112,19 +134,18 @@ class Traces:
         picked = part[np.linspace(0, len(part) - 1, min(most, len(part))).astype(np.int64)] if len(part) else part
         return self.of(self._ids[picked])
 
-    def lost(self, count: int) -> list[Trace]:
-        """Messages that never reached whoever waited for them, as far as they got."""
-        place = self._folder.table(JOURNEYS)
-        if place.is_dir():
-            gone = whole(self._folder, JOURNEYS, ["device", "seq", "outcome"])
-            gone = gone.filter(pc.equal(gone["outcome"], text_scalar("lost"))).slice(0, count)
-            pairs = set(zip(gone["device"].to_pylist(), gone["seq"].to_pylist(), strict=True))
-            wanted = self._rows.filter(pc.is_in(self._rows["seq"], gone["seq"].combine_chunks()))
-            told = zip(*(wanted[name].to_pylist() for name in ("trace", "device", "seq")), strict=True)
-            return self.of(list(dict.fromkeys(trace for trace, device, seq in told if (device, seq) in pairs)))
-        left = pc.unique(self._rows.filter(pc.equal(self._rows["receiver"], text_scalar(OUTSIDE)))["trace"])
-        inside = self._rows.filter(pc.invert(pc.is_in(self._rows["trace"], left)))
-        return self.of(pc.unique(inside["trace"]).to_pylist()[:count])
+    def lost(self, count: int | None = None) -> Lost:
+        """Messages that never reached whoever waited for them, as far as they got; at most `count` of them."""
+        if not self._folder.table(JOURNEYS).is_dir():
+            ids = never_arrived(self._rows).to_pylist()
+            return Lost(len(ids), len(ids), tuple(self.of(ids[:count])))
+        gone = whole(self._folder, JOURNEYS, ["device", "seq", "outcome"])
+        gone = gone.filter(pc.equal(gone["outcome"], text_scalar("lost")))
+        pairs = set(zip(gone["device"].to_pylist(), gone["seq"].to_pylist(), strict=True))
+        wanted = self._rows.filter(pc.is_in(self._rows["seq"], gone["seq"].combine_chunks()))
+        told = zip(*(wanted[name].to_pylist() for name in ("trace", "device", "seq")), strict=True)
+        ids = list(dict.fromkeys(trace for trace, device, seq in told if (device, seq) in pairs))
+        return Lost(len(pairs), len(ids), tuple(self.of(ids[:count])))
 
     def named(self, name: str) -> list[Trace]:
         """The message `device:seq`, or the one with that hexadecimal id."""
@@ -138,7 +159,10 @@ class Traces:
                 number -= 1 << 64 if number >> 63 else 0
                 rows = pc.equal(self._rows["trace"], int64_array([number])[0])
         except (ValueError, OverflowError, pa.ArrowInvalid):
-            raise InputError(f"{name!r} names no message", hint="Say device:seq, for example 12:345.") from None
+            raise InputError(
+                f"{name!r} names no message",
+                hint="Say device:seq, for example 12:345, or an id as `--slowest` shows it.",
+            ) from None
         return self.of(pc.unique(self._rows.filter(rows)["trace"]).to_pylist())
 
     def of(self, ids: Sequence[int] | npt.NDArray[np.int64]) -> list[Trace]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -14,38 +15,71 @@ from battlebrokers.analysis.explanation import explain as explain_traces
 from battlebrokers.analysis.traces import Trace, Traces
 from battlebrokers.catalog.references import resolve_run
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Runs
-from battlebrokers.errors import UsageError
-from battlebrokers.report.traces import print_explanation, print_traces
+from battlebrokers.errors import InputError, UsageError
+from battlebrokers.report.traces import print_explanation, print_lost, print_slowest, print_traces
 from battlebrokers.tables import HOPS
 from battlebrokers.tables.run_folder import RunFolder
+
+_SLOWEST, _MOST_LOST = 10, 20
 
 Reference = Annotated[str, typer.Argument(metavar="RUN", help="A captured run, or the folder `bb pcap` wrote to.")]
 
 
 def trace(
     reference: Reference,
-    slowest: Annotated[int | None, typer.Option("--slowest", min=1, help="The messages that took longest.")] = None,
+    slowest: Annotated[
+        int | None,
+        typer.Option("--slowest", metavar="N", min=1, help="The N that took longest; 10 of them if absent."),
+    ] = None,
     lost: Annotated[bool, typer.Option("--lost", help="Messages that never arrived, as far as they got.")] = False,
-    name: Annotated[str | None, typer.Option("--id", metavar="DEVICE:SEQ", help="One message.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="One message: DEVICE:SEQ, or the id that --slowest shows.")
+    ] = None,
     runs: Runs = RUNS_DEFAULT,
     as_json: AsJson = False,
 ) -> int:
-    """Follow messages from service to service, as the captures saw them."""
+    """Follow messages from service to service, as the captures saw them.
+
+    A line is a leg: from whom to whom, when, what was said, and how long the sender had kept it.
+    The bar is the message's whole time; pale legs did not decide when it arrived last.
+    """
     if sum((slowest is not None, lost, name is not None)) > 1:
-        raise UsageError("--slowest, --lost and --id exclude each other")
+        raise UsageError("--slowest, --lost and --id exclude each other", hint="Ask for one of them at a time.")
     traces = Traces(_folder(reference, runs))
-    found = traces.named(name) if name is not None else traces.lost(20) if lost else traces.slowest(slowest or 10)
+    console = Console(highlight=False)
+    if name is not None:
+        found: Sequence[Trace] = _named(traces, name)
+    elif lost:
+        gone = traces.lost(None if as_json else _MOST_LOST)
+        found = gone.traces
+    else:
+        found = traces.slowest(slowest or _SLOWEST)
     if as_json:
         typer.echo(json.dumps([_plain(one) for one in found], indent=2))
-    elif found:
-        print_traces(Console(highlight=False), found)
+    elif name is not None:
+        print_traces(console, found)
+    elif lost:
+        print_lost(console, gone, len(traces))
     else:
-        typer.echo("no such message was followed" if not lost else "no message was lost on its way")
+        print_slowest(console, found, len(traces))
     return 0
 
 
+def _named(traces: Traces, name: str) -> list[Trace]:
+    found = traces.named(name)
+    if not found:
+        known = traces.slowest(1)
+        hint = f"{len(traces)} messages were followed, for example {known[0].title}." if known else "None was followed."
+        raise InputError(f"no followed message is {name}", hint=hint)
+    return found
+
+
 def explain(reference: Reference, runs: Runs = RUNS_DEFAULT, as_json: AsJson = False) -> int:
-    """Say which service holds the slow messages back, and on what evidence."""
+    """Say which service holds the slow messages back, and on what evidence.
+
+    Compares the slowest hundredth of the followed messages with the faster half: where do they spend the difference?
+    `bb trace` shows single messages.
+    """
     explanation = explain_traces(Traces(_folder(reference, runs)))
     if as_json:
         culprit = explanation.culprit.service if explanation.culprit else None
@@ -57,8 +91,16 @@ def explain(reference: Reference, runs: Runs = RUNS_DEFAULT, as_json: AsJson = F
 
 
 def _folder(reference: str, runs: Path) -> RunFolder:
-    decoded = RunFolder(Path(reference))
-    return decoded if decoded.table(HOPS).is_dir() else resolve_run(reference, runs)
+    place = Path(reference)
+    decoded = RunFolder(place)
+    if decoded.table(HOPS).is_dir():
+        return decoded
+    if "/" in reference and place.is_dir() and not (place / "manifest.json").exists():
+        raise InputError(
+            f"{reference} holds no decoded captures",
+            hint="Give a captured run (`bb list` shows the runs here), or the folder that `bb pcap … --out` wrote to.",
+        )
+    return resolve_run(reference, runs)
 
 
 def _plain(trace: Trace) -> dict[str, object]:

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from battlebrokers.analysis.explanation import Explanation
-from battlebrokers.analysis.traces import Leg, Trace
-from battlebrokers.report.wording import duration_ms
+from battlebrokers.analysis.traces import Leg, Lost, Trace
+from battlebrokers.report.wording import duration_ms, some
+from battlebrokers.units import format_count
 
 _BAR = 32
 _MOST_LEGS = 40
@@ -41,19 +42,50 @@ def trace_lines(trace: Trace) -> Iterator[Text]:
         yield Text(f"    … and {len(trace.legs) - len(shown)} more legs besides this one", style="dim")
 
 
+def print_slowest(console: Console, traces: Sequence[Trace], followed: int) -> None:
+    """Print the slowest messages, and of how many."""
+    if not traces:
+        _say(console, "No message was seen on two wires, so none could be followed.")
+        return
+    count = "the slowest" if len(traces) == 1 else f"the {len(traces)} slowest"
+    _say(console, f"{some(followed, 'message')} followed; {count}:", style="dim")
+    print_traces(console, traces)
+
+
+def print_lost(console: Console, lost: Lost, followed: int) -> None:
+    """Print messages that never arrived, as far as they got."""
+    if not lost.total:
+        _say(console, f"No message was lost on its way; {some(followed, 'message')} followed.")
+        return
+    for trace in lost.traces:
+        print_traces(console, [trace])
+        _say(console, f"  last seen going to {max(trace.legs, key=_arrival).receiver}", style="yellow")
+    _say(console, f"{some(lost.total, 'message')} lost, {format_count(lost.seen)} of them seen on a wire.")
+    if lost.seen > len(lost.traces):
+        _say(console, f"Shown are {len(lost.traces)}; --json prints all.", style="dim")
+
+
+def _arrival(leg: Leg) -> int:
+    return leg.received_ns
+
+
+def _say(console: Console, words: str, style: str = "") -> None:
+    console.print(Text(f"  {words}", style=style), soft_wrap=True, highlight=False)
+
+
 def print_explanation(console: Console, explanation: Explanation) -> None:
     """Print who holds the slow messages back."""
     for sentence in explanation.sentences():
         console.print(f"  {sentence}", soft_wrap=True, highlight=False)
     if not explanation.shares:
         return
-    width = max(len(share.service) for share in explanation.shares)
-    head = f"  {'inside':<{width}}   slow messages      faster half"
+    width = max(len("time inside"), *(len(share.service) for share in explanation.shares))
+    head = f"  {'time inside':<{width}}   {'slowest hundredth':>17}   {'faster half':>17}"
     console.print(Text(head, style="dim"), soft_wrap=True)
     for share in explanation.shares:
         slow, ordinary = _ms(share.slow_mean_ns), _ms(share.ordinary_mean_ns)
-        line = f"  {share.service:<{width}}   {slow:>9} {share.slow:>5.0%}   {ordinary:>9} {share.ordinary:>5.0%}"
-        console.print(line, soft_wrap=True, highlight=False)
+        cells = f"{slow:>10} {100 * share.slow:>4.0f} %   {ordinary:>10} {100 * share.ordinary:>4.0f} %"
+        console.print(f"  {share.service:<{width}}   {cells}", soft_wrap=True, highlight=False)
 
 
 def _bar(trace: Trace, leg: Leg) -> str:

@@ -292,7 +292,7 @@ def _leg_row(leg: Leg, began_ns: int, whole: int, ends: Mapping[int, int], *, on
         "what": f"{leg.protocol} {leg.kind} {leg.name}".rstrip(),
         "on_way": on_way,
         "inside": _time(leg.inside_ns),
-        "wire": _time(leg.received_ns - leg.sent_ns),
+        "wire": _time(leg.received_ns - leg.sent_ns) if leg.received_ns > leg.sent_ns else "one packet",
         "at": _time(leg.sent_ns - began_ns),
         "kept_left": percent(came_ns - began_ns) if kept else 0.0,
         "kept_width": percent(leg.sent_ns - came_ns) if kept else 0.0,

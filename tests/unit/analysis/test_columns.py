@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from battlebrokers.analysis.columns import (
+    distinct,
     floats_of,
     group_codes,
     int64_array,
@@ -35,6 +36,14 @@ def test_groups_are_numbered_and_named():
     assert [keys[number] for number in groups.tolist()] == [("x", 1), ("y", 1), ("x", 1), ("x", 2)]
     assert np.bincount(groups).tolist() == [2, 1, 1]
     assert group_codes(rows.slice(0, 0), ["a"])[1] == []
+
+
+@pytest.mark.parametrize("size", [10, 10_000_000], ids=["counted in a table", "sorted"])
+def test_different_codes_are_found_whether_dense_or_sparse(size):
+    found, places = distinct(np.array([7, 3, 7, 9]), size)
+    assert (found.tolist(), places.tolist()) == ([3, 7, 9], [1, 0, 1, 2])
+    none, nowhere = distinct(np.empty(0, np.int64), 0)
+    assert (none.tolist(), nowhere.tolist()) == ([], [])
 
 
 def test_null_is_a_group_of_its_own_and_comes_last():

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from battlebrokers.analysis.explanation import WIRE, explain
-from battlebrokers.analysis.traces import Traces
+from battlebrokers.analysis.traces import Lost, Traces
 from battlebrokers.errors import InputError
 from battlebrokers.tables import HOPS, JOURNEYS
 from battlebrokers.tables.run_folder import RunFolder
@@ -77,10 +77,23 @@ def test_a_message_is_found_by_its_name_and_by_its_id(tmp_path):
 
 def test_lost_messages_are_shown_as_far_as_they_got(tmp_path):
     rows = [*journey(1, 1, 1), *journey(2, 1, 1)[:2]]
-    (found,) = Traces(folder(tmp_path / "run", rows, lost=[(1, 2), (1, 9)])).lost(10)
-    assert found.way()[-1].receiver == "queue"
-    (alone,) = Traces(folder(tmp_path / "capture", rows)).lost(10)
-    assert alone == found
+    found = Traces(folder(tmp_path / "run", rows, lost=[(1, 2), (1, 9)])).lost(10)
+    assert (found.total, found.seen) == (2, 1)  # the other one was never on a wire
+    assert found.traces[0].way()[-1].receiver == "queue"
+    alone = Traces(folder(tmp_path / "capture", rows)).lost(10)
+    assert (alone.total, alone.traces) == (1, found.traces)
+
+
+def test_all_lost_messages_are_counted_though_few_are_shown(tmp_path):
+    rows = [*journey(1, 1, 1), *(row for n in range(2, 9) for row in journey(n, 1, 1)[:2])]
+    found = Traces(folder(tmp_path, rows)).lost(3)
+    assert (found.total, found.seen, len(found.traces)) == (7, 7, 3)
+
+
+def test_a_service_that_sends_nothing_on_is_where_messages_are_meant_to_end(tmp_path):
+    rows = [*journey(1, 1, 1)[:2], leg(1, 3, 2, "queue>store", 9, 10, came=3), *journey(2, 1, 1)[:2]]
+    found = Traces(folder(tmp_path, rows)).lost(10)
+    assert [trace.title for trace in found.traces] == ["1:2"]
 
 
 def test_the_deciding_way_is_the_one_that_arrived_last(tmp_path):
@@ -128,5 +141,6 @@ def test_without_followed_messages_there_is_a_hint(tmp_path):
 
 def test_an_empty_table_is_no_error(tmp_path):
     traces = Traces(folder(tmp_path, []))
-    assert (len(traces), traces.slowest(3), traces.lost(3)) == (0, [], [])
+    assert (len(traces), traces.slowest(3), traces.lost(3)) == (0, [], Lost(0, 0, ()))
     assert explain(traces).shares == ()
+    assert explain(traces).sentences() == ["No message was seen on two wires, so none could be followed."]
