@@ -14,50 +14,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from battlebrokers.contenders.lifecycle import RunningContender
 from battlebrokers.dissect.protocols.amqp import _METHODS
-from support.wiretap import free_port, listens, nanoseconds, needs, overheard, running, tshark, until, wiretap
+from support.wiretap import nanoseconds, needs, overheard, tshark, wiretap
 
-pika = pytest.importorskip("pika")
+pika = pytest.importorskip("pika", reason="pika is not installed")
 
-SCRIPT = shutil.which("rabbitmq-server", path="/usr/lib/rabbitmq/bin:/opt/rabbitmq/sbin")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.broker,
-    needs("tshark", "dumpcap"),
-    pytest.mark.skipif(SCRIPT is None, reason="rabbitmq-server is not installed (apt install rabbitmq-server)"),
+    pytest.mark.xdist_group("rabbitmq"),
+    needs("tshark", "dumpcap", why="(apt install tshark)"),
 ]
 CONTENTS = ("Basic.Publish", "Basic.Deliver", "Basic.GetOk")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    folder, port, epmd = tmp_path_factory.mktemp("rabbitmq"), free_port(), free_port()
-    (folder / "enabled_plugins").write_text("[].\n")
-    (folder / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\nloopback_users.guest = false\n")
-    around = os.environ | {
-        "HOME": str(folder), "RABBITMQ_NODENAME": f"tap{port}@localhost", "RABBITMQ_MNESIA_BASE": f"{folder}/mnesia",
-        "RABBITMQ_LOG_BASE": f"{folder}/log", "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
-        "RABBITMQ_CONF_ENV_FILE": "/dev/null", "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/enabled_plugins",
-        "RABBITMQ_FEATURE_FLAGS_FILE": f"{folder}/feature_flags", "RABBITMQ_PID_FILE": f"{folder}/pid",
-        "RABBITMQ_DIST_PORT": str(free_port()), "ERL_EPMD_ADDRESS": "127.0.0.1", "ERL_EPMD_PORT": str(epmd),
-        "RUNNING_UNDER_SYSTEMD": "true",
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-    }  # fmt: skip
-    assert SCRIPT is not None
-    names = shutil.which("epmd") or "epmd"
-    with (
-        running([names, "-port", str(epmd), "-address", "127.0.0.1"], env=around),
-        running([SCRIPT], env=around, cwd=folder),
-    ):
-        until(lambda: listens(port), 60, "RabbitMQ")
-        yield port
 
 
 def converse(port: int) -> None:
@@ -104,7 +78,9 @@ def converse(port: int) -> None:
         again.queue_delete("q")
 
 
-def test_methods_contents_and_acknowledgements_are_tsharks(server: int, tmp_path: Path) -> None:
+def test_methods_contents_and_acknowledgements_are_tsharks(rabbitmq: RunningContender, tmp_path: Path) -> None:
+    assert rabbitmq.place is not None
+    server = rabbitmq.place.ports.numbers["amqp"]
     capture = tmp_path / "amqp.pcapng"
     with wiretap(capture, server):
         converse(server)

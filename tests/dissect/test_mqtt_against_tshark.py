@@ -1,4 +1,4 @@
-"""MQTT spoken by Mosquitto and paho, over TCP and WebSocket: kinds, topics, pairs and their times are tshark's.
+"""MQTT spoken by Mosquitto, RabbitMQ and paho, over TCP and WebSocket: kinds, topics, pairs and times are tshark's.
 
 Deviations, with their reasons:
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -32,7 +34,8 @@ paho = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installe
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.broker,
-    needs("tshark", "dumpcap", "mosquitto", why="(apt install tshark mosquitto)"),
+    pytest.mark.xdist_group("rabbitmq"),
+    needs("tshark", "dumpcap", why="(apt install tshark)"),
 ]
 
 KINDS = {
@@ -43,40 +46,64 @@ ANSWERS = {"CONNECT": "CONNACK", "SUBSCRIBE": "SUBACK", "UNSUBSCRIBE": "UNSUBACK
 MESSAGES = 30
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
+@dataclass(frozen=True)
+class Broker:
+    name: str
+    urls: dict[str, str]
+    versions: tuple[int, ...]
+    """MQTT 3.1.1 is 4, as on the wire."""
+    qos: int
+    """The best it knows. In 3.1.1 it is sent QoS 2 all the same, and answers what it likes (RabbitMQ a PUBACK)."""
+
+
+@pytest.fixture(scope="module", params=["mosquitto", "rabbitmq"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    if request.param == "rabbitmq":
+        started = request.getfixturevalue("rabbitmq")
+        urls = {"tcp": started.endpoints["tcp"], "websockets": started.endpoints["ws"]}
+        versions = (4, 5) if "5" in started.capabilities.mqtt else (4,)
+        yield Broker(f"RabbitMQ {started.version}", urls, versions, started.capabilities.qos)
+        return
+    program = found("mosquitto")
+    if program is None:
+        pytest.skip("mosquitto is not installed (apt install mosquitto)")
     folder, plain, web = tmp_path_factory.mktemp("mosquitto"), free_port(), free_port()
     settings = folder / "mosquitto.conf"
     settings.write_text(
         f"user root\nallow_anonymous true\nset_tcp_nodelay true\nlistener {plain} 127.0.0.1\n"
         f"listener {web}\nprotocol websockets\n"
     )
-    with running([found("mosquitto") or "mosquitto", "-c", str(settings)]):
+    with running([program, "-c", str(settings)]):
         until(lambda: listens(plain) and listens(web), what="Mosquitto")
-        yield plain, web
+        urls = {"tcp": f"mqtt://127.0.0.1:{plain}", "websockets": f"ws://127.0.0.1:{web}/mqtt"}
+        yield Broker("Mosquitto", urls, (4, 5), 2)
 
 
-def client(port: int, version: int, transport: str, name: str):
+def client(url: str, version: int, transport: str, name: str):
+    place = urlsplit(url)
     made = paho.Client(paho.CallbackAPIVersion.VERSION2, name, protocol=version, transport=transport)
     made.pinged = threading.Event()
     made.on_log = lambda _client, _user, _level, text: made.pinged.set() if "PINGRESP" in text else None
-    made.connect("127.0.0.1", port, keepalive=1)
+    if transport == "websockets":
+        made.ws_set_options(path=place.path)
+    made.connect(place.hostname, place.port, keepalive=1)
     made.loop_start()
     until(made.is_connected, what=name)
     return made
 
 
-def talk(port: int, version: int, transport: str) -> None:
+def talk(url: str, version: int, transport: str, qos: int) -> None:
     """A subscriber and a publisher, all qualities of service, and a pause long enough for a ping."""
     arrived, subscribed = [], threading.Event()
-    reader = client(port, version, transport, f"reader-{version}")
+    reader = client(url, version, transport, f"reader-{version}")
     reader.on_message = lambda *_: arrived.append(1)
     reader.on_subscribe = lambda *_: subscribed.set()
     reader.subscribe([("plant/#", 2), ("other", 0)])
     assert subscribed.wait(10)
-    writer = client(port, version, transport, f"writer-{version}")
+    writer = client(url, version, transport, f"writer-{version}")
     waiting = [
-        writer.publish(f"plant/{number % 3}", b"x" * (number * 97), qos=number % 3) for number in range(MESSAGES)
+        writer.publish(f"plant/{number % 3}", b"x" * (number * 97), qos=min(number % 3, qos))
+        for number in range(MESSAGES)
     ]
     for one in waiting:
         one.wait_for_publish(20)
@@ -115,11 +142,14 @@ def cut(rows: list[dict[str, list[str]]]) -> list[dict[str, list[str]]]:
 
 @pytest.mark.parametrize("transport", ["tcp", "websockets"])
 @pytest.mark.parametrize("version", [4, 5])
-def test_kinds_topics_pairs_and_times_are_tsharks(broker, tmp_path: Path, version: int, transport: str) -> None:
-    port = broker[transport == "websockets"]
+def test_kinds_topics_pairs_and_times_are_tsharks(broker: Broker, tmp_path: Path, version: int, transport: str) -> None:
+    if version not in broker.versions:
+        pytest.skip(f"{broker.name} speaks no MQTT {version}")
+    url = broker.urls[transport]
+    port = urlsplit(url).port or 0
     capture = tmp_path / "mqtt.pcapng"
     with wiretap(capture, port):
-        talk(port, version, transport)
+        talk(url, version, transport, broker.qos if version == 5 else 2)
     fields = ["frame.time_epoch", "tcp.stream", "tcp.srcport"]
     if transport == "tcp":
         fields += ["mqtt.msgtype", "mqtt.topic", "mqtt.msgid"]
@@ -132,6 +162,8 @@ def test_kinds_topics_pairs_and_times_are_tsharks(broker, tmp_path: Path, versio
     messages = [told for one in said for told in one.messages if told.found.protocol == "mqtt"]
     assert Counter(told.found.kind for told in messages) == theirs
     assert theirs["PUBLISH"] == 2 * MESSAGES
+    assert bool(theirs["PUBREC"]) == (broker.qos == 2)
+    assert theirs["PUBACK"] + theirs["PUBREC"] == MESSAGES * 4 // 3
     assert theirs["PINGREQ"] == theirs["PINGRESP"] >= 1
     topics = Counter(
         topic for row in rows for topic in row["mqtt.topic"] if topic.startswith("plant/") and "#" not in topic
