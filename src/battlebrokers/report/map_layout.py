@@ -149,7 +149,10 @@ def arrow_words(arrow: Arrow) -> str:
 
 
 def _failure_words(arrow: Arrow) -> str:
-    return f"{format_count(arrow.failures)} failed" if arrow.failures else ""
+    if arrow.asked is None:
+        return ""
+    counts = (("failed", arrow.asked.failed), ("unanswered", arrow.asked.unanswered))
+    return ", ".join(f"{format_count(count)} {word}" for word, count in counts if count)
 
 
 def _label_width(arrow: Arrow) -> float:

@@ -44,6 +44,16 @@ def test_labels_do_not_cover_each_other_and_everything_is_inside_the_picture(pai
         assert area.y + area.height / 2 <= drawing.top + drawing.height
 
 
+def test_a_label_wider_than_the_room_between_neighbours_covers_neither():
+    pairs = [("outside", "a"), ("a", "b"), ("a", "c"), ("b", "d"), ("d", "e")]
+    flows = [Flow(sender, receiver, "http", 10, 0, 0, 100) for sender, receiver in pairs]
+    flows.append(Flow("b", "c", "a-rather-long-protocol-name", 10, 0, 0, 100))
+    drawing = lay_out(draw_map(flows, [], 1), {"http": 0}, {})
+    assert len({box.area.y for box in drawing.boxes if box.name in "bc"}) == 1
+    areas = [box.area for box in drawing.boxes]
+    assert all(curve.label.overlap(area) == 0 for curve in drawing.curves for area in areas)
+
+
 def test_the_same_map_is_drawn_the_same_whatever_the_order_it_was_read_in():
     assert drawing_of(SYSTEMS["a star"]) == drawing_of(SYSTEMS["a star"][::-1])
 
@@ -59,7 +69,7 @@ def test_a_label_says_protocol_rate_delay_and_failures(tmp_path):
     wire = read_wire(small_system().write(tmp_path))
     drawing = lay_out(wire.map, {"redis": 0}, {"redis": "keeps messages 200 µs"})
     labels = {curve.title.split(":")[0]: (curve.text, curve.failures) for curve in drawing.curves}
-    assert labels["gateway → redis"] == ("redis · 10/s · 80 µs", "1 failed")
+    assert labels["gateway → redis"] == ("redis · 10/s · 80 µs", "1 unanswered")
     assert labels["redis → dispatcher"] == ("redis · 10/s", "")
     assert {box.name: box.about for box in drawing.boxes}["redis"] == "keeps messages 200 µs"
 
