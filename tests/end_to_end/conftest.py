@@ -11,8 +11,8 @@ from battlebrokers.pipeline.client import Analyst
 
 @pytest.fixture(scope="session")
 def analyst() -> Iterator[Analyst]:
-    """One Spark session for all end-to-end tests of this process."""
-    with Analyst.start("local[2]", idle=False) as started:
+    """One Spark session for all end-to-end tests, on a JVM that compiles quickly: their runs are small."""
+    with Analyst.start("local[2]", expected_events=100_000, idle=False) as started:
         yield started
 
 

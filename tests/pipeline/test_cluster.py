@@ -92,7 +92,7 @@ def test_a_cluster_gives_the_same_tables(tmp_path, cluster):
     capture = tmp_path / "capture.pcap"
     write_capture(capture, 3 << 20)
     elsewhere = tmp_path / "from-the-cluster"
-    with Analyst.start("local[2]", idle=False) as analyst:
+    with Analyst.start("local[2]", expected_events=100_000, idle=False) as analyst:
         analyst.analyze(str(run))
         analyst.decode([str(capture)], str(tmp_path / "capture"), {"10.0.0.1": "broker"})
     with Analyst.start(cluster, idle=False) as analyst:
