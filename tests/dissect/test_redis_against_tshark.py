@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.wiretap import free_port, listens, needs, overheard, running, tshark, until, wiretap
+from support.wiretap import free_port, hear, listens, needs, overheard, running, tshark, until, wiretap
 
 pytestmark = [
     pytest.mark.slow,
@@ -45,10 +45,7 @@ class Line:
         return self.hear(until_seen)
 
     def hear(self, until_seen: bytes) -> bytes:
-        heard = b""
-        while until_seen not in heard:
-            heard += self._socket.recv(65536)
-        return heard
+        return hear(self._socket, until_seen)
 
     def close(self) -> None:
         self._socket.close()

@@ -56,6 +56,16 @@ def hears(server: subprocess.Popen[bytes], port: int) -> bool:
     return any(one.laddr.port == port for one in psutil.Process(server.pid).net_connections("udp4"))
 
 
+def hear(connection: socket.socket, until_seen: bytes) -> bytes:
+    """Read until something was said."""
+    heard = b""
+    while until_seen not in heard:
+        data = connection.recv(65536)
+        assert data, f"the connection ended before {until_seen!r} was said: {heard[-200:]!r}"
+        heard += data
+    return heard
+
+
 @contextlib.contextmanager
 def wiretap(path: Path, *ports: int) -> Iterator[None]:
     """Everything on loopback from or to these ports lands in `path`."""

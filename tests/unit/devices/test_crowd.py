@@ -111,6 +111,17 @@ class Stage:
         self.recorder.finish(self.watch.now_ns())
         return start_ns
 
+    def hold_for_100_ms(self, mood: Held) -> None:
+        """Soon the link takes nothing, and then again."""
+
+        def release() -> None:
+            self.link.mood = Held.NO
+            self.watch.writable(self.link)
+
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.05, setattr, self.link, "mood", mood)
+        loop.call_later(0.15, release)
+
     def rows(self, table) -> pa.Table:
         return pq.read_table(self.folder / table.folder)
 
@@ -143,20 +154,7 @@ async def test_every_planned_message_is_sent_at_its_planned_time_or_later_and_ar
 
 async def test_messages_that_wait_for_the_link_keep_their_planned_time_and_say_why(tmp_path):
     stage = Stage(tmp_path, device_plan(STEADY))
-    loop = asyncio.get_running_loop()
-
-    def hold() -> None:
-        stage.link.mood = Held.WINDOW
-
-    def release() -> None:
-        stage.link.mood = Held.NO
-        stage.watch.writable(stage.link)
-
-    def during() -> None:
-        loop.call_later(0.05, hold)
-        loop.call_later(0.15, release)
-
-    await stage.load(during)
+    await stage.load(lambda: stage.hold_for_100_ms(Held.WINDOW))
     sent = stage.rows(PUBLISHES).sort_by("seq").to_pylist()
     assert len(sent) == 250
     held = [row for row in sent if row["held"] == "window"]
@@ -213,20 +211,7 @@ async def test_a_device_that_owes_more_than_it_may_say_at_once_does_not_wait_for
 
 async def test_with_a_tick_a_held_device_goes_on_after_its_release(tmp_path):
     stage = Stage(tmp_path, device_plan(STEADY, qos=0), tick_ns=TICK_NS)
-    loop = asyncio.get_running_loop()
-
-    def hold() -> None:
-        stage.link.mood = Held.SOCKET
-
-    def release() -> None:
-        stage.link.mood = Held.NO
-        stage.watch.writable(stage.link)
-
-    def during() -> None:
-        loop.call_later(0.05, hold)
-        loop.call_later(0.15, release)
-
-    await stage.load(during)
+    await stage.load(lambda: stage.hold_for_100_ms(Held.SOCKET))
     sent = stage.rows(PUBLISHES).sort_by("seq").to_pylist()
     assert len(sent) == 250
     assert {row["outcome"] for row in sent} == {"sent"}
