@@ -15,11 +15,12 @@ from battlebrokers.dissect import registry
 from battlebrokers.dissect.segments import ACK, FIN, PSH, RST, SYN
 from battlebrokers.dissect.talk import CLIENT, Talk
 from battlebrokers.pipeline import conversations
-from battlebrokers.pipeline.conversations import WANTED, Surroundings, converse, converse_columns
+from battlebrokers.pipeline.conversations import WANTED, Columns, Surroundings, Words, converse_columns
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
 
 PORT = 7007
 WORDS = ("source", "destination")
+NARROW = {"flags": "u1", "window": "u2", "seq": "u4", "ack": "u4", "source_port": "u2", "destination_port": "u2"}
 Told = dict[str, list[dict[str, Any]]]
 
 
@@ -76,7 +77,7 @@ class Capture:
         self.now_ns += 1000
         self._rows.append(
             {
-                "stream": port, "captured_ns": self.now_ns, "at": len(self._rows), "file": 0, "protocol": 6,
+                "stream": port, "captured_ns": self.now_ns, "file": 0, "protocol": 6,
                 "low": source < destination, "source": source[0], "destination": destination[0],
                 "source_port": source[1], "destination_port": destination[1], "seq": self._next[by_client],
                 "ack": self._next[not by_client], "flags": flags, "window": 65535, "window_shift": -1, "mss": 0,
@@ -98,8 +99,25 @@ class Capture:
             self.packet(False, b"A %d\n" % n, ACK | PSH, port=port)
 
     def told(self, batch_rows: int = 1000, names: dict[str, str] | None = None) -> Told:
-        batches = self.table().to_batches(max_chunksize=batch_rows)
-        return listed(converse(batches, self.around(names)))
+        return listed(converse_columns(self.parts(batch_rows), self.around(names)))
+
+    def parts(self, rows: int = 1000, *, packed: bool = False, as_matrix: bool = False) -> list[tuple[Columns, Words]]:
+        """Columns of so many packets at a time; `packed` ones are views of a narrow structured array."""
+        whole = self.table()
+        columns = {name: whole[name].to_numpy() for name in WANTED}
+        if packed:
+            record = np.zeros(len(whole), dtype=[(name, NARROW.get(name, "i8")) for name in WANTED])
+            for name in WANTED:
+                record[name] = columns[name]
+            columns = {name: record[name] for name in WANTED}
+        words = [np.array([octets(address) for address in whole[name].to_pylist()], dtype="V16") for name in WORDS]
+        if as_matrix:
+            words = [column.view(np.uint8).reshape(-1, 16) for column in words]
+        return [
+            ({name: column[at : at + rows] for name, column in columns.items()},
+             (words[0][at : at + rows], words[1][at : at + rows]))
+            for at in range(0, len(whole), rows)
+        ]  # fmt: skip
 
     def table(self) -> pa.Table:
         return pa.Table.from_pylist(sorted(self._rows, key=lambda row: (row["stream"], row["captured_ns"])))
@@ -108,6 +126,11 @@ class Capture:
         place = self._path / "capture"
         place.write_bytes(self._content)
         return Surroundings([str(place)], {0: "wire"}, names or {})
+
+
+def octets(address: str) -> bytes:
+    plain = ip_address(address)
+    return plain.packed if isinstance(plain, IPv6Address) else bytes(10) + b"\xff\xff" + plain.packed
 
 
 def listed(told: Iterable[tuple[Table, pa.RecordBatch]]) -> Told:
@@ -153,29 +176,12 @@ def test_batches_may_cut_conversations_anywhere(capture: Capture, batch_rows: in
     assert capture.told(batch_rows) == capture.told()
 
 
-def octets(address: str) -> bytes:
-    plain = ip_address(address)
-    return plain.packed if isinstance(plain, IPv6Address) else bytes(10) + b"\xff\xff" + plain.packed
-
-
 @pytest.mark.parametrize("as_matrix", [True, False])
-def test_numpy_columns_tell_the_same_as_batches(capture: Capture, as_matrix: bool) -> None:
+def test_integers_may_be_of_any_width(capture: Capture, as_matrix: bool) -> None:
     for port in (50000, 50001):
         capture.connect(port)
         capture.talk(5, port)
-    whole = capture.table()
-    words = [np.array([octets(address) for address in whole[name].to_pylist()], dtype="V16") for name in WORDS]
-    if as_matrix:
-        words = [column.view(np.uint8).reshape(-1, 16) for column in words]
-    narrow = {"flags": "u1", "window": "u2", "seq": "u4", "ack": "u4", "source_port": "u2", "destination_port": "u2"}
-    names = [name for name in WANTED if name not in (*WORDS, "at")]
-    packed = np.zeros(len(whole), dtype=[(name, narrow.get(name, "i8")) for name in names])
-    for name in names:
-        packed[name] = whole[name].to_numpy()
-    parts = [
-        ({name: packed[name][start : start + 7] for name in names}, tuple(word[start : start + 7] for word in words))
-        for start in range(0, len(whole), 7)
-    ]
+    parts = capture.parts(7, packed=True, as_matrix=as_matrix)
     assert listed(converse_columns(parts, capture.around())) == capture.told()
 
 
@@ -183,7 +189,7 @@ def test_numpy_columns_tell_the_same_as_batches(capture: Capture, as_matrix: boo
 def test_addresses_are_told_as_text(capture: Capture, address: str) -> None:
     capture.connect()
     whole = capture.table()
-    columns = {name: whole[name].to_numpy() for name in WANTED if name not in (*WORDS, "at")}
+    columns = {name: whole[name].to_numpy() for name in WANTED}
     words = tuple(np.array([octets(address)] * len(whole), dtype=kind) for kind in ("S16", "V16"))
     (stream,) = listed(converse_columns([(columns, words)], capture.around()))["streams"]
     assert (stream["client"], stream["server"]) == (address, address)
@@ -210,6 +216,21 @@ def test_a_reused_port_is_another_connection(capture: Capture) -> None:
     told = capture.told()
     assert [(row["epoch"], row["messages"]) for row in told["streams"]] == [(0, 2), (1, 4)]
     assert {row["epoch"] for row in told["exchanges"]} == {0, 1}
+
+
+@pytest.mark.parametrize("window", [1, 3, 1000])
+@pytest.mark.parametrize("ending", [FIN | ACK, RST])
+def test_a_reused_port_is_another_connection_even_with_the_same_number(
+    capture: Capture, monkeypatch: pytest.MonkeyPatch, ending: int, window: int
+) -> None:
+    monkeypatch.setattr(conversations, "_WINDOW_PACKETS", window)
+    for count in (1, 2, 3):
+        capture.connect(isn=1000)
+        capture.packet(True, b"Q 9\n", ACK | PSH)
+        capture.talk(count)
+        capture.packet(count == 2, flags=ending)
+    told = capture.told()
+    assert [(row["epoch"], row["messages"]) for row in told["streams"]] == [(0, 3), (1, 5), (2, 7)]
 
 
 def test_a_repeated_syn_is_the_same_connection(capture: Capture) -> None:

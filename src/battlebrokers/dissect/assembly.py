@@ -25,7 +25,7 @@ def unwrapped(seq: Numbers, reference: int) -> Numbers:
     if not len(seq):
         return seq
     steps = np.diff(seq, prepend=np.int64(reference & 0xFFFFFFFF))
-    steps = (steps + (1 << 31)) % (1 << 32) - (1 << 31)
+    steps = (steps + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
     result: Numbers = reference + np.cumsum(steps)
     return result
 

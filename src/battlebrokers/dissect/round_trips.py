@@ -17,7 +17,7 @@ OUTSTANDING = 4096
 """Unacknowledged segments that are remembered; older ones are not measured."""
 SAMPLES = 8192
 """More round trips than this are thinned out evenly: every second, every fourth, … is kept."""
-_HALF, _FULL = 1 << 31, 1 << 32
+_HALF, _MASK = 1 << 31, (1 << 32) - 1
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class RoundTrips:
     def acknowledged(self, ack: int, time_ns: int) -> None:
         """The newest segment that this covers was a round trip."""
         ends, sent_ns = self.ends, -1
-        while ends and (ack - ends[0]) % _FULL < _HALF:
+        while ends and (ack - ends[0]) & _MASK < _HALF:
             ends.popleft()
             sent_ns = self.times_ns.popleft()
         if sent_ns >= 0:
@@ -61,8 +61,8 @@ class RoundTrips:
         if not len(ends):
             return
         base = int(ends[0]) - 1
-        ends_wide = (ends - base) % _FULL
-        acks_wide = ((ack - base + _HALF) % _FULL) - _HALF
+        ends_wide = (ends - base) & _MASK
+        acks_wide = ((ack - base + _HALF) & _MASK) - _HALF
         covered = np.searchsorted(ends_wide, acks_wide, side="right")
         done = np.maximum.accumulate(np.concatenate(([0], covered)))
         oldest = before + held - OUTSTANDING
@@ -79,7 +79,9 @@ class RoundTrips:
 
     def median_ns(self) -> int | None:
         """The median, if there was any."""
-        return int(np.median(self.samples)) if self.samples else None
+        samples = sorted(self.samples)
+        middle = len(samples) // 2
+        return int((samples[middle] + samples[~middle]) / 2) if samples else None
 
     def _thin_out(self) -> None:
         while len(self.samples) > SAMPLES:

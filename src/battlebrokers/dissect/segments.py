@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,22 @@ class Segments:
     def __len__(self) -> int:
         return len(self.time_ns)
 
+    def columns(self) -> tuple[Numbers, ...]:
+        """All of them, in order."""
+        return (
+            self.time_ns, self.sender, self.seq, self.ack, self.flags, self.window, self.shift, self.mss, self.size,
+            self.captured, self.place,
+        )  # fmt: skip
+
     def part(self, start: int, end: int) -> Segments:
         """Rows [start, end)."""
-        return Segments(*(getattr(self, column.name)[start:end] for column in fields(self)))
+        return Segments(*[column[start:end] for column in self.columns()])
+
+
+def joined(windows: Sequence[Segments]) -> Segments:
+    """Several windows as one."""
+    if len(windows) == 1:
+        return windows[0]
+    if not windows:
+        return Segments(*[np.empty(0, dtype=np.int64)] * 11)
+    return Segments(*map(np.concatenate, zip(*(window.columns() for window in windows), strict=True)))

@@ -130,14 +130,17 @@ class Stream:
             self._converse(sender)
         else:
             # Mostly nothing waits from before, and nothing is left.
-            used = self._shown(dissection, talk, sender, data, side.at)
+            try:
+                used = dissection.feed(sender, data, side.at)
+            except Exception:  # noqa: BLE001 - as below
+                used = self._failed(dissection, talk, sender, len(data))
             if used == len(data) and talk.next is None:
                 side.at += used
                 if self._sides[1 - sender].unread.size:
                     self._converse(1 - sender)
             else:
                 side.unread.append(data)
-                self._converse(sender, used)
+                self._converse(sender, max(0, min(used, len(data))))
 
     def _hold(self, sender: int, data: bytes, sizes: list[int]) -> None:
         self._held.append((sender, data, sizes))
@@ -316,16 +319,19 @@ class Stream:
             self._lose(talk, self._dissection, sender, 0)
         return progress
 
-    @staticmethod
-    def _shown(dissection: Dissection, talk: Talk, sender: int, data: bytes, at: int) -> int:
+    def _shown(self, dissection: Dissection, talk: Talk, sender: int, data: bytes, at: int) -> int:
         """How many bytes a dissector used."""
         try:
             used = dissection.feed(sender, data, at)
         except Exception:  # noqa: BLE001 - dissectors may be anybody's: one that fails costs its bytes, not the capture
-            talk.broken(len(data))
-            dissection.gap(sender, 0)
-            return len(data)
+            return self._failed(dissection, talk, sender, len(data))
         return max(0, min(used, len(data)))
+
+    @staticmethod
+    def _failed(dissection: Dissection, talk: Talk, sender: int, size: int) -> int:
+        talk.broken(size)
+        dissection.gap(sender, 0)
+        return size
 
     def _switch(self, protocol: str) -> None:
         """Another protocol is spoken from here on."""

@@ -27,7 +27,7 @@ _COUNTED = {
     "acked_unseen": state.ACKED_UNSEEN,
 }
 _BLOCK = 16_384
-_SHORT, _LONG = 64, 4096
+_SHORT, _LONG = 8, 4096
 """How many packets are judged one by one after an unusual one, before the short cut is tried again."""
 
 _HAS_SYN, _HAS_SYN_ACK, _HAS_ACK, _HAS_DATA, _HAS_FIN, _HAS_RST = 1, 2, 4, 8, 16, 32

@@ -15,7 +15,7 @@ from battlebrokers.dissect.tcp_state import Connection, Side
 
 Numbers = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
-_HALF, _FULL = 1 << 31, 1 << 32
+_HALF, _MASK = 1 << 31, (1 << 32) - 1
 
 
 def judge_front(connection: Connection, window: Segments) -> npt.NDArray[np.uint32]:
@@ -55,7 +55,7 @@ class _View:
         self.ack = window.ack[self.rows]
         self.size = window.size[self.rows]
         self.offered = window.window[self.rows]
-        self.end: Numbers = (self.seq + self.size) % _FULL
+        self.end: Numbers = (self.seq + self.size) & _MASK
         self.repeats = (self.size == 0) & (self.ack == _before(side.ack, self.ack))
         self.same_window = self.offered == _before(side.window, self.offered)
         self._preceding: Numbers | None = None
@@ -76,7 +76,7 @@ class _View:
         if not side.next:
             truth[:1] = False
         acknowledged = _at(peer.side.ack, peer.ack, before)
-        ahead = (self.end - acknowledged) % _FULL
+        ahead = (self.end - acknowledged) & _MASK
         truth &= (self.size == 0) | (acknowledged == 0) | ((ahead > 0) & (ahead < _HALF))
         if side.ackable != side.next:
             truth &= self.seq != side.ackable
@@ -85,7 +85,7 @@ class _View:
         else:
             ackable = np.full(len(before), peer.side.ackable)
         if peer.side.ackable:
-            beyond = (self.ack - ackable) % _FULL
+            beyond = (self.ack - ackable) & _MASK
             truth &= (beyond == 0) | (beyond >= _HALF)
         return truth
 
@@ -95,7 +95,7 @@ class _View:
         if peer.side.shift != state.UNKNOWN_SHIFT:
             before = self.preceding(peer)
             offered = _at(peer.side.window, peer.offered, before) << max(peer.side.shift, 0)
-            edge = (_at(peer.side.ack, peer.ack, before) + offered) % _FULL
+            edge = (_at(peer.side.ack, peer.ack, before) + offered) & _MASK
             result[(self.size > 0) & (self.end == edge)] |= state.WINDOW_FULL
         return result
 

@@ -22,6 +22,14 @@ _OPENING = re.compile(rb"[A-Z]{3,16} [^ \r\n]+ HTTP/1\.\d\r?\n")
 _METHODS = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE|CONNECT) (?:/|\*|https?:)")
 _CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]*)?\r?$")
 
+_HEADER = re.compile(
+    rb"(?:^|\n)[\v\f\r\x1c-\x1f\x85\xa0]*"
+    rb"(content-length|transfer-encoding|connection|upgrade|sec-websocket-extensions|sec-websocket-protocol)"
+    rb"[\t\v\f\r\x1c-\x20\x85\xa0]*:([^\n]*(?:\n[ \t][^\n]*)*)",
+    re.IGNORECASE,
+)
+"""Spaces are those of `str.strip`."""
+
 _HEAD_BYTES = 64 * 1024
 _CHUNK_LINE_BYTES = 4096
 _HELD_BYTES = 4 << 20
@@ -113,7 +121,7 @@ class _Http:
     def _message(self, sender: int, data: bytes, at: int, pos: int) -> int:
         """The message at `pos`; returns where it ends, `pos` itself if there is more to come."""
         side = self._sides[sender]
-        if not _BEGINNING.match(data[pos : pos + 33]):
+        if not _BEGINNING.match(data, pos, pos + 33):
             return self._broken(sender, data, pos)
         body = _head_end(data, max(pos, pos + side.scanned - 3))
         if body < 0:
@@ -312,39 +320,28 @@ class _Http:
 
 def _head_end(data: bytes, start: int) -> int:
     """Where the body begins; -1 if the empty line is not there yet. A bare LF ends a line, too."""
-    ends = [end for end in (_after(data, b"\n\r\n", start), _after(data, b"\n\n", start)) if end >= 0]
-    return min(ends, default=-1)
-
-
-def _after(data: bytes, mark: bytes, start: int) -> int:
-    found = data.find(mark, start, start + _HEAD_BYTES + 4)
-    return found + len(mark) if found >= 0 else -1
+    stop = start + _HEAD_BYTES + 4
+    found = data.find(b"\n\r\n", start, stop)
+    bare = data.find(b"\n\n", start, found + 1 if found >= 0 else stop)
+    return bare + 2 if bare >= 0 else found + 3 if found >= 0 else -1
 
 
 def _headers(head: bytes) -> dict[str, str]:
-    """Header fields by lower-case name; repeated ones joined, folded lines unfolded."""
+    """The header fields that matter, by lower-case name; repeated ones joined, folded lines unfolded."""
     fields: dict[str, str] = {}
-    name = ""
-    for line in head.split(b"\n"):
-        text = line.decode("latin-1").rstrip("\r")
-        if text[:1] in (" ", "\t"):
-            if name:
-                fields[name] += " " + text.strip()
-            continue
-        name, colon, value = text.partition(":")
-        name = name.strip().lower()
-        if not colon or not name:
-            name = ""
-            continue
-        fields[name] = f"{fields[name]}, {value.strip()}" if name in fields else value.strip()
+    for name, text in _HEADER.findall(head):
+        key = name.decode("ascii").lower()
+        value = " ".join([line.strip() for line in text.decode("latin-1").split("\n")])
+        fields[key] = f"{fields[key]}, {value}" if key in fields else value
     return fields
 
 
 def _content_length(value: str) -> int | None:
     """Also when it is repeated; None if it is no number."""
-    values = {part.strip() for part in value.split(",")}
-    text = values.pop()
-    return int(text) if not values and text.isascii() and text.isdigit() and len(text) <= 18 else None
+    if "," in value:
+        values = {part.strip() for part in value.split(",")}
+        value = values.pop() if len(values) == 1 else ""
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else None
 
 
 def _chunk(data: bytes, here: int) -> tuple[int, int]:

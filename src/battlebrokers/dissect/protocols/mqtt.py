@@ -24,6 +24,10 @@ _LARGE_CONTROL_BYTES = 1 << 20
 _LARGE_FRONT_BYTES = 192 * 1024
 """Topic and properties of a large PUBLISH are waited for up to here."""
 
+_PLAIN_PUBACK = _PUBACK << 4
+_TOPICS, _SHORT_TOPIC_BYTES = 4096, 256
+"""So many topics are remembered as text, if they are no longer."""
+
 _RELEASE, _FILTERS, _FAREWELL = 1 << 16, 2 << 16, 3 << 16
 """Added to the packet id in keys: exchanges of PUBREL, SUBSCRIBE and UNSUBSCRIBE. Those of PUBLISH have the bare id."""
 _SERVER_KEY = 1 << 20
@@ -61,6 +65,7 @@ class _Mqtt:
         """0: not known (yet)."""
         self._aliases: tuple[dict[int, str], dict[int, str]] = ({}, {})
         self._lost = [False, False]
+        self._topics: dict[bytes, str] = {}
 
     def gap(self, sender: int, missing_bytes: int) -> None:
         """Aliases may have been given a new meaning in what is missing."""
@@ -85,19 +90,23 @@ class _Mqtt:
             talk.undecoded(pos)
             self._lost[sender] = False
         side = sender * _SERVER_KEY
+        is_5, topics = self._version == _MQTT_5, self._topics
         while pos + 2 <= size:
             first = data[pos]
             length = data[pos + 1]
             body = pos + 2
             if length > 127:
-                length, body = _length(data, pos + 1)
-                if length < 0:
-                    if body == 0:
-                        break
-                    pos = self._malformed(sender, data, pos)
-                    continue
+                if body < size and data[body] < 128:
+                    length += (data[body] - 1) << 7
+                    body += 1
+                else:
+                    length, body = _length(data, pos + 1)
+                    if length < 0:
+                        if body == 0:
+                            break
+                        pos = self._malformed(sender, data, pos)
+                        continue
             end = body + length
-            kind = first >> 4
             if length > WHOLE_MESSAGE_BYTES:
                 return self._large(sender, data, at, pos, body, length)
             if end > size:
@@ -106,10 +115,18 @@ class _Mqtt:
                     continue
                 talk.need[sender] = end - pos
                 break
-            if kind != _PUBLISH:
+            if first == _PLAIN_PUBACK and length == 2:
+                packet_id = data[body] << 8 | data[body + 1]
+                number = talk.add(sender, at + pos, at + end, "PUBACK", "", str(packet_id))
+                talk.answer(_SERVER_KEY - side + packet_id, number, early=True)
+                pos = end
+                continue
+            if first >> 4 != _PUBLISH:
+                kind = first >> 4
                 if not _possible(data, pos, body, length) or not self._control(sender, kind, data, at, pos, body, end):
                     pos = self._malformed(sender, data, pos)
                     continue
+                is_5 = self._version == _MQTT_5
                 pos = end
                 continue
             qos = first >> 1 & 3
@@ -117,13 +134,16 @@ class _Mqtt:
                 pos = self._malformed(sender, data, pos)
                 continue
             here = body + 2 + (data[body] << 8 | data[body + 1])
-            topic = data[body + 2 : here].decode("utf-8", "replace")
+            words = data[body + 2 : here]
+            topic = topics.get(words)
+            if topic is None:
+                topic = self._topic(words)
             packet_id = 0
             if qos:
                 here += 2
                 if here <= end:
                     packet_id = data[here - 2] << 8 | data[here - 1]
-            if self._version == _MQTT_5 and here < end:
+            if is_5 and here < end:
                 properties = data[here]
                 here += 1
                 if properties:
@@ -136,13 +156,23 @@ class _Mqtt:
             if here > end:
                 pos = self._malformed(sender, data, pos)
                 continue
-            number = talk.add(
-                sender, at + pos, at + end, "PUBLISH", topic, str(packet_id) if qos else "", payload=data[here:end]
-            )
-            if qos and not (first & 8 and talk.waiting(side + packet_id)):
-                talk.ask(side + packet_id, number)
+            if qos:
+                number = talk.add(sender, at + pos, at + end, "PUBLISH", topic, str(packet_id), payload=data[here:end])
+                if not (first & 8 and talk.waiting(side + packet_id)):
+                    talk.ask(side + packet_id, number)
+            else:
+                talk.add(sender, at + pos, at + end, "PUBLISH", topic, payload=data[here:end])
             pos = end
         return pos
+
+    def _topic(self, words: bytes) -> str:
+        """The topic that is written so; most are written again and again."""
+        topic = words.decode("utf-8", "replace")
+        if len(words) <= _SHORT_TOPIC_BYTES:
+            if len(self._topics) >= _TOPICS:
+                self._topics.clear()
+            self._topics[words] = topic
+        return topic
 
     def _control(self, sender: int, kind: int, data: bytes, at: int, pos: int, body: int, end: int) -> bool:
         """Every packet but PUBLISH; False if it breaks the rules."""
