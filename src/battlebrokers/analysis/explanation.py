@@ -15,6 +15,7 @@ WIRE = "the wire"
 _MOST = 2000
 _SLOW = 0.99
 _LEAST_TRACES = 20
+_EXAMPLES = 3
 _MOST_OF_IT = 0.5
 """A service must explain at least so much of what slow messages take longer."""
 
@@ -33,6 +34,17 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Example:
+    """A slow message."""
+
+    id: str
+    took_ns: int
+    inside_ns: int
+    """So much of it inside the service it waited in longest."""
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The services, the one that explains most first."""
 
@@ -41,6 +53,8 @@ class Explanation:
     """Mean time of the slow messages."""
     ordinary_ns: float
     shares: tuple[Share, ...]
+    examples: tuple[Example, ...] = ()
+    """The slowest messages, and where each waited longest."""
 
     @property
     def culprit(self) -> Share | None:
@@ -89,7 +103,20 @@ def explain(traces: Traces) -> Explanation:
         for service in {*slow_by, *ordinary_by}
     ]
     shares.sort(key=lambda share: (-(share.slow_mean_ns - share.ordinary_mean_ns), share.service))
-    return Explanation(len(traces), slow_ns, ordinary_ns, tuple(shares))
+    examples = tuple(_example(trace) for trace in traces.slowest(_EXAMPLES))
+    return Explanation(len(traces), slow_ns, ordinary_ns, tuple(shares), examples)
+
+
+def _example(trace: Trace) -> Example:
+    """A message, and where on its deciding way it waited longest."""
+    inside: dict[str, int] = {}
+    way = trace.way()
+    for leg in way:
+        inside[WIRE] = inside.get(WIRE, 0) + leg.received_ns - leg.sent_ns
+        if leg.inside_ns is not None:
+            inside[leg.sender] = inside.get(leg.sender, 0) + leg.inside_ns
+    service = max(inside, key=lambda name: (inside[name], name))
+    return Example(trace.title, way[-1].received_ns - way[0].sent_ns, inside[service], service)
 
 
 def _time_by_service(traces: Sequence[Trace]) -> tuple[dict[str, float], float]:

@@ -23,6 +23,7 @@ from battlebrokers.tables import HOPS, STREAMS
 from battlebrokers.tables.run_folder import RunFolder
 
 _SLOWEST = 10
+_LOST = 5
 _MOST_SERVICES = 64
 
 
@@ -40,6 +41,10 @@ class Wire:
     """Whoever has a name or serves, the busiest first."""
     followed: int
     slowest: tuple[Trace, ...]
+    median: Trace | None
+    """A message that took as long as half of them at most."""
+    lost: tuple[Trace, ...]
+    """A few that never arrived, as far as they got."""
     explanation: Explanation | None
     passages: tuple[Passage, ...]
     last_seen: tuple[LastSeen, ...]
@@ -66,6 +71,8 @@ def read_wire(folder: RunFolder) -> Wire | None:
         services,
         len(traces) if traces else 0,
         tuple(traces.slowest(_SLOWEST)) if traces else (),
+        next(iter(traces.between(0.5, 0.5, 1)), None) if traces else None,
+        traces.lost(_LOST).traces if traces else (),
         explain(traces) if traces else None,
         tuple(read_passages(folder)) if traces else (),
         tuple(read_last_seen(folder)) if traces else (),

@@ -11,15 +11,17 @@ from pathlib import Path
 
 from battlebrokers.analysis.conversations import Conversation, Questions
 from battlebrokers.analysis.delays import Asked
+from battlebrokers.analysis.kinds import Kind, Spoken
 from battlebrokers.analysis.passages import Passage
 from battlebrokers.analysis.wire import Wire
 from battlebrokers.report.wording import NOTHING, some
 from battlebrokers.tables.run_folder import write_atomically
-from battlebrokers.units import format_count, format_duration, format_size
+from battlebrokers.units import format_count, format_duration, format_rate, format_size
 
 FOLDER = "services"
 _WIDTH = 118
 _LONGEST_NAME = 80
+_MOST_KINDS = 40
 
 
 def write_service_texts(wire: Wire, folder: Path) -> list[Path]:
@@ -52,6 +54,10 @@ def _lines(wire: Wire, service: str) -> Iterator[str]:
     yield from _delays(asked, service)
     yield from ("", "BYTES", "")
     yield from _flows(wire, service)
+    kinds = [one for one in wire.kinds if service in (one.sender, one.receiver) and one.part != "response"]
+    if kinds:
+        yield from ("", "KINDS OF MESSAGES", "")
+        yield from _kinds(kinds, wire.span_s)
     passages = [one for one in wire.passages if one.sender == service]
     if passages:
         yield from ("", "FOLLOWED MESSAGES", "")
@@ -121,6 +127,25 @@ def _flows(wire: Wire, service: str) -> Iterator[str]:
         )
     if not found:
         yield "  none that a dissector could read"
+
+
+def _kinds(kinds: Sequence[Kind], span_s: float) -> Iterator[str]:
+    head = "".join(f"{name:>12}" for name in ("messages", "per second", "bytes", "followed", "answer p50", "p99"))
+    yield f"  {'':<46}{head}"
+    for kind in kinds[:_MOST_KINDS]:
+        words = f"{kind.sender} -> {kind.receiver}, {kind.protocol} {kind.kind}"
+        yield f"  {_plain(words)[:45]:<46}{_spoken(kind.all, span_s)}"
+        yield from (f"    {_plain(one.name)[:43]:<44}{_spoken(one, span_s)}" for one in kind.names)
+    if len(kinds) > _MOST_KINDS:
+        yield f"  and {some(len(kinds) - _MOST_KINDS, 'rarer kind')}"
+
+
+def _spoken(one: Spoken, span_s: float) -> str:
+    cells = (
+        format_count(one.n), format_rate(one.n / span_s), format_size(one.bytes), format_count(one.followed),
+        _time(one.p50_ns), _time(one.p99_ns),
+    )  # fmt: skip
+    return "".join(f"{cell:>12}" for cell in cells)
 
 
 def _passages(passages: Sequence[Passage], wire: Wire, service: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from battlebrokers.analysis.explanation import Explanation
+from battlebrokers.analysis.explanation import WIRE, Explanation
 from battlebrokers.analysis.traces import Leg, Lost, Trace
 from battlebrokers.report.wording import duration_ms, some
 from battlebrokers.units import format_count
@@ -86,6 +86,10 @@ def print_explanation(console: Console, explanation: Explanation) -> None:
         slow, ordinary = _ms(share.slow_mean_ns), _ms(share.ordinary_mean_ns)
         cells = f"{slow:>10} {100 * share.slow:>4.0f} %   {ordinary:>10} {100 * share.ordinary:>4.0f} %"
         console.print(f"  {share.service:<{width}}   {cells}", soft_wrap=True, highlight=False)
+    _say(console, "the slowest, each of which `bb trace RUN --id ID` shows leg by leg:", style="dim")
+    for one in explanation.examples:
+        where = "on the wire" if one.service == WIRE else f"inside {one.service}"
+        _say(console, f"  {one.id}   {_ms(one.took_ns)}, {_ms(one.inside_ns)} of it {where}")
 
 
 def _bar(trace: Trace, leg: Leg) -> str:

@@ -53,7 +53,7 @@ def wire_view(wire: Wire, *, origin_second: int | None = None, used: Mapping[str
         "totals": wire.conversations.totals,
         "streams": [_stream_row(one) for one in wire.conversations.busiest],
         "streams_in_all": wire.conversations.count,
-        "journeys": [_journey(trace) for trace in wire.slowest],
+        "journeys": _journeys(wire),
         "followed": wire.followed,
         "passages": wire.passages,
         "last_seen": wire.last_seen,
@@ -264,7 +264,17 @@ def _stream_row(one: Conversation) -> dict[str, Any]:
     }
 
 
-def _journey(trace: Trace) -> dict[str, Any]:
+def _journeys(wire: Wire) -> list[dict[str, Any]]:
+    """The slowest, one as fast as most, and a few that never arrived; each once."""
+    ends = {trace.id: max(trace.legs, key=lambda leg: leg.received_ns).receiver for trace in wire.lost}
+    told = [_journey(trace, "the slowest" if not place else "") for place, trace in enumerate(wire.slowest)]
+    if wire.median is not None and wire.median not in wire.slowest:
+        told.append(_journey(wire.median, "the median"))
+    lost = [trace for trace in wire.lost if trace not in wire.slowest]
+    return told + [_journey(trace, f"lost, last seen going to {ends[trace.id]}") for trace in lost]
+
+
+def _journey(trace: Trace, remark: str) -> dict[str, Any]:
     """One waterfall: places as percent of the whole time."""
     way = trace.way()
     legs = trace.legs if len(trace.legs) <= _MOST_LEGS else way[:_MOST_LEGS]
@@ -272,6 +282,7 @@ def _journey(trace: Trace) -> dict[str, Any]:
     ends = {leg.number: leg.received_ns for leg in trace.legs}
     return {
         "title": trace.title,
+        "remark": remark,
         "took": _time(trace.took_ns),
         "confidence": trace.confidence,
         "legs": [_leg_row(leg, trace.began_ns, whole, ends, on_way=leg in way) for leg in legs],

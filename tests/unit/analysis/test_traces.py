@@ -118,6 +118,7 @@ def test_the_service_in_which_slow_messages_wait_is_named(tmp_path):
     assert {share.service for share in explanation.shares} == {"gateway", "queue", WIRE}
     assert sum(share.slow for share in explanation.shares) == pytest.approx(1)
     assert "queue holds them back" in explanation.sentences()[1]
+    assert [(one.service, one.inside_ns) for one in explanation.examples] == [("queue", 40 * MS)] * 3
 
 
 def test_nobody_is_named_when_all_get_slower_together(tmp_path):

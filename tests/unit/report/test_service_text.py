@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from battlebrokers.analysis.wire import read_wire
 from battlebrokers.report.service_text import service_text, write_service_texts
-from support.wires import Wires, small_system
+from support.wires import MS, START_NS, Wires, small_system
 
 
 def text_of(path, service, wires=None):
@@ -87,3 +87,17 @@ def test_a_service_with_many_streams_tells_the_busiest(tmp_path):
     text = text_of(tmp_path, "redis", wires)
     assert "STREAMS (the busiest 100 of 130)" in text
     assert "PACKETS PER PROTOCOL (of the streams below)" in text
+
+
+def test_kinds_of_messages_are_told_with_their_names(tmp_path):
+    wires = Wires()
+    wires.stream(1, "gateway", "redis", "redis", last_ns=START_NS + 2_000 * MS)
+    wires.said(1, "redis", 6, kind="PUBLISH", name="air", bytes=100)
+    wires.said(1, "redis", 2, kind="PUBLISH", name="noise", bytes=100)
+    lines = [" ".join(line.split()) for line in text_of(tmp_path, "redis", wires).splitlines()]
+    at = lines.index("KINDS OF MESSAGES")
+    assert lines[at + 3 : at + 6] == [
+        "gateway -> redis, redis PUBLISH 8 4/s 800 B 0 – –",
+        "air 6 3/s 600 B 0 – –",
+        "noise 2 1/s 200 B 0 – –",
+    ]

@@ -54,3 +54,4 @@ def test_an_explanation_lists_the_services_under_their_headings(tmp_path):
     assert head.index("slowest hundredth") + len("slowest hundredth") == redis.index(" %") + 2
     assert head.rstrip().endswith("faster half")
     assert len(head.rstrip()) == len(redis.rstrip())
+    assert lines[-1].endswith("30.2 ms of it inside redis")

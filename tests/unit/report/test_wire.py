@@ -86,6 +86,14 @@ def test_a_waterfall_places_every_leg_on_the_whole_time(tmp_path):
     assert (legs["redis"]["inside"], legs["redis"]["wire"]) == ("30.2 ms", "100 µs")
 
 
+def test_beside_the_slowest_a_usual_and_the_lost_messages_can_be_looked_at(tmp_path):
+    journeys = wire_view(read_wire(small_system().write(tmp_path)))["journeys"]
+    assert [one["remark"] for one in journeys] == [
+        "the slowest", *[""] * 9, "the median", "lost, last seen going to redis",
+    ]  # fmt: skip
+    assert journeys[-2]["took"] == "1.3 ms"
+
+
 def test_a_captured_run_has_a_section_between_resources_and_ledger(make_run):
     html = render_report([draw_conclusion(captured_run(make_run))])
     ids = re.findall(r'<section id="([^"]+)"', html)
