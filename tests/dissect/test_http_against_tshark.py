@@ -4,8 +4,8 @@ Deviations, with their reasons:
 
 - tshark tells a response at its last frame and measures from there: times are compared to the end of our response.
 - A response that lasts until the end of the connection ends for tshark with the FIN, for us with its last byte.
-- With pipelining tshark 4.0 gives several responses the time of one request, and takes the answer to a HEAD for one
-  with a body: only counts are compared there, and no HEAD is sent.
+- With pipelining tshark 4.0 pairs only the latest request, and takes the answer to a HEAD for one with a body: only
+  counts are compared there, and no HEAD is sent.
 - tshark counts WebSocket frames, we messages: nothing is sent in fragments here.
 """
 

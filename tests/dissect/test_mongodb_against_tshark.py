@@ -4,7 +4,7 @@ No MongoDB server is at hand where these tests run: requests are built by pymong
 with their reasons:
 
 - tshark pairs nothing: pairs are checked against its request ids.
-- A message packed by snappy or zstd is `OP_COMPRESSED` here; tshark would open snappy.
+- A message packed by snappy or zstd is `OP_COMPRESSED` here; tshark 4.0 would open snappy.
 """
 
 from __future__ import annotations

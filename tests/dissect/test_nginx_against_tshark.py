@@ -3,8 +3,8 @@
 Deviations, with their reasons (see `test_http_against_tshark` too):
 
 - tshark tells a response at its last frame: times are compared to the end of our response.
-- With pipelining tshark 4.0 gives several responses the time of one request, and takes the answer to a HEAD for one
-  with a body: only counts are compared there, and no HEAD is sent.
+- With pipelining tshark 4.0 pairs only the latest request, and takes the answer to a HEAD for one with a body: only
+  counts are compared there, and no HEAD is sent.
 - nginx answers a POST it refuses before it has heard all of it: tshark gives no time there, ours is negative.
 """
 
