@@ -79,6 +79,8 @@ class _Found:
 def read_kinds(folder: RunFolder, asked: Sequence[Asked]) -> list[Kind]:
     """All kinds, the most frequent first; `asked` are the delays by kind of request."""
     peers = read_peers(folder)
+    if not peers.names:
+        return []
     found = _counted(folder, peers)
     busiest = sorted(found, key=lambda key: (-found[key].all.n, key))
     told = {(key, spoken.name): spoken for key in busiest[:_TIMED_KINDS] for spoken in _told(found[key])}

@@ -43,9 +43,7 @@ class Peers:
     servers: Ints
 
     def pairs(self, rows: pa.Table, speaker: str) -> tuple[Ints, Ints]:
-        """For each row who spoke and who was spoken to; column `speaker` says `client` or `server`."""
-        if not len(self.streams):
-            return np.zeros(rows.num_rows, np.int64), np.zeros(rows.num_rows, np.int64)
+        """For each row of a known stream who spoke and who was spoken to; column `speaker`: `client` or `server`."""
         place = np.searchsorted(self.streams, numbers_of(rows["stream"]))
         place = np.minimum(place, len(self.streams) - 1)
         by_client = numbers_of(pc.equal(rows[speaker], text_scalar("client")).cast(pa.int8())).astype(bool)

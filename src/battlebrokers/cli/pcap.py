@@ -26,10 +26,13 @@ _MOST_KINDS = 500
 
 
 def pcap(
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="pcap or pcapng, also .gz and .zst.")],
-    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Where to write the tables.")] = "capture",
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="pcap or pcapng, also .gz and .zst.")],
+    out: Annotated[
+        str, typer.Option("--out", metavar="DIR", help="Where to write the page, text files and tables.")
+    ] = "capture",
     names: Annotated[
-        list[str], typer.Option("--names", metavar="SERVICE=ADDRESS", help="Who lives where: redis=10.0.0.5[:6379].")
+        list[str],
+        typer.Option("--names", metavar="SERVICE=ADDRESS", help="Who lives where, once each: redis=10.0.0.5[:6379]."),
     ] = [],  # noqa: B006 - Typer copies it
     csv: Annotated[Path | None, typer.Option(help="Also write the tables as CSV into this directory.")] = None,
     spark_master: SparkMaster = "local[*]",

@@ -84,5 +84,11 @@ def test_messages_of_both_sides_add_up_to_all(tmp_path):
     assert sum(kind.all.n for kind in found.values()) == len(wires.rows[tables.MESSAGES.name])
 
 
+def test_messages_of_no_known_stream_are_left_out(tmp_path):
+    wires = Wires()
+    wires.said(1, "redis", 3, kind="SET")
+    assert kinds_of(wires, tmp_path) == {}
+
+
 def test_nothing_said_is_no_kind(tmp_path):
     assert kinds_of(Wires(), tmp_path) == {}
