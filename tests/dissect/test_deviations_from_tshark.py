@@ -160,6 +160,14 @@ def test_a_tcp_header_cut_by_the_snap_length_is_truncated_here_and_read_in_part_
     assert tshark(path, ["tcp.srcport"]) == [{"tcp.srcport": ["1883"]}]
 
 
+def test_custom_blocks_are_no_packets_here_and_frames_without_a_time_in_tshark(tmp_path: Path) -> None:
+    frame = Frame(NOW_NS, write.ethernet(write.ipv4(write.udp(40_000, 9999, b"a datagram"), protocol=17)))
+    path = tmp_path / "capture"
+    path.write_bytes(write.section("<") + write.interface(1) + write.custom(b"anything") + write.packet(frame))
+    assert faults(path) == [None]
+    assert [len(row["frame.time_epoch"]) for row in tshark(path, ["frame.time_epoch"])] == [0, 1]
+
+
 def test_fragments_are_counted_here_and_put_together_by_tshark(tmp_path: Path) -> None:
     datagram = write.udp(40_000, 9999, b"d" * 40)
     parts = [

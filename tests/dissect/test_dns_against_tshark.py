@@ -53,6 +53,7 @@ def test_queries_and_answers_are_tsharks(tmp_path: Path) -> None:
     said = overheard(capture, port)
     assert Counter(kind for one in said for kind in one.kinds) == theirs
     assert {one.stream.protocol for one in said} == {"dns", "dns-tcp"}
+    assert sum(one.stream.malformed + one.stream.undecoded_bytes for one in said) == 0
     exchanges = [row for one in said for row in one.exchanges]
     assert all(row.response is not None for row in exchanges)
     delays = sorted(row.response.first_ns - row.request.last_ns for row in exchanges)
