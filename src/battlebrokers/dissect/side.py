@@ -40,8 +40,8 @@ class Side:
             if len(opening):
                 self.assembly.begin(int(window.seq[opening[0]]) + 1)
                 self.opened = True
-        answers = np.flatnonzero(~mine & ((flags & ACK) != 0))
-        speaks = np.flatnonzero(mine & (window.captured > 0) & ((flags & RST) == 0))
+        answers = (~mine & ((flags & ACK) != 0)).nonzero()[0]
+        speaks = (mine & (window.captured > 0) & ((flags & RST) == 0)).nonzero()[0]
         pieces = self.assembly.push(
             window.seq[speaks] + opens[speaks], window.captured[speaks], window.place[speaks], window.time_ns[speaks],
             speaks + first, window.ack[answers], answers + first, last=last,

@@ -29,14 +29,13 @@ def judge_front(connection: Connection, window: Segments) -> npt.NDArray[np.uint
     views = [_View(connection.sides[sender], window, sender) for sender in (0, 1)]
     for own, peer in (views, views[::-1]):
         ordinary[own.rows] &= own.is_ordinary(peer)
-    unusual = np.flatnonzero(~ordinary)
-    count = int(unusual[0]) if len(unusual) else len(window)
+    count = int(ordinary.argmin()) if len(window) and not ordinary.all() else len(window)
     result = np.zeros(len(window), dtype=np.uint32)
     for own, peer in (views, views[::-1]):
         result[own.rows] = own.judgements(peer)
     result = result[:count]
     if count:
-        known = [int(np.searchsorted(view.rows, count)) for view in views]
+        known = [int(view.rows.searchsorted(count)) for view in views]
         for (own, peer), (mine, theirs) in zip((views, views[::-1]), (known, known[::-1]), strict=True):
             own.measure(peer, mine, theirs)
         for view, mine in zip(views, known, strict=True):
@@ -49,43 +48,37 @@ class _View:
 
     def __init__(self, side: Side, window: Segments, sender: int) -> None:
         self.side = side
-        self.rows = np.flatnonzero(window.sender == sender)
+        self.rows = (window.sender == sender).nonzero()[0]
         self.time_ns = window.time_ns[self.rows]
         self.seq = window.seq[self.rows]
-        self.ack = window.ack[self.rows]
         self.size = window.size[self.rows]
-        self.offered = window.window[self.rows]
-        self.end: Numbers = (self.seq + self.size) & _MASK
-        self.repeats = (self.size == 0) & (self.ack == _before(side.ack, self.ack))
-        self.same_window = self.offered == _before(side.window, self.offered)
-        self._preceding: Numbers | None = None
-
-    def preceding(self, peer: _View) -> Numbers:
+        self.preceding: Numbers = self.rows - np.arange(len(self.rows))
         """How many of the peer's packets come before each."""
-        if self._preceding is None:
-            self._preceding = np.searchsorted(peer.rows, self.rows)
-        return self._preceding
+        self.acks = _after(side.ack, window.ack[self.rows])
+        self.windows = _after(side.window, window.window[self.rows])
+        self.ends = _after(side.next, (self.seq + self.size) & _MASK)
+        """Of each packet, and first what was before them."""
+        self.ack, self.end = self.acks[1:], self.ends[1:]
+        self.repeats = (self.size == 0) & (self.ack == self.acks[:-1])
+        self.same_window = self.windows[1:] == self.windows[:-1]
 
     def is_ordinary(self, peer: _View) -> Truths:
         """Whether each packet is, given that those before it are."""
-        side, before = self.side, self.preceding(peer)
-        truth: Truths = self.seq == _before(side.next, self.end)
+        side, before = self.side, self.preceding
+        truth: Truths = self.seq == self.ends[:-1]
         truth &= self.end != 0
         truth &= ~(self.repeats & self.same_window)
-        truth &= (self.size != 1) | (_at(peer.side.window, peer.offered, before) != 0)
+        truth &= (self.size != 1) | (peer.windows[before] != 0)
         if not side.next:
             truth[:1] = False
-        acknowledged = _at(peer.side.ack, peer.ack, before)
+        acknowledged = peer.acks[before]
         ahead = (self.end - acknowledged) & _MASK
         truth &= (self.size == 0) | (acknowledged == 0) | ((ahead > 0) & (ahead < _HALF))
         if side.ackable != side.next:
             truth &= self.seq != side.ackable
-        if peer.side.ackable == peer.side.next:
-            ackable = _at(peer.side.ackable, peer.end, before)
-        else:
-            ackable = np.full(len(before), peer.side.ackable)
         if peer.side.ackable:
-            beyond = (self.ack - ackable) & _MASK
+            in_step = peer.side.ackable == peer.side.next
+            beyond = (self.ack - (peer.ends[before] if in_step else peer.side.ackable)) & _MASK
             truth &= (beyond == 0) | (beyond >= _HALF)
         return truth
 
@@ -93,9 +86,8 @@ class _View:
         """Those that change nothing."""
         result = np.where(self.repeats & ~self.same_window, np.uint32(state.WINDOW_UPDATE), np.uint32(0))
         if peer.side.shift != state.UNKNOWN_SHIFT:
-            before = self.preceding(peer)
-            offered = _at(peer.side.window, peer.offered, before) << max(peer.side.shift, 0)
-            edge = (_at(peer.side.ack, peer.ack, before) + offered) & _MASK
+            offered = peer.windows[self.preceding] << max(peer.side.shift, 0)
+            edge = (peer.acks[self.preceding] + offered) & _MASK
             result[(self.size > 0) & (self.end == edge)] |= state.WINDOW_FULL
         return result
 
@@ -107,7 +99,7 @@ class _View:
         spoken = np.concatenate(([0], np.cumsum(speaks)))
         self.side.trips.exchange(
             self.end[:mine][speaks], self.time_ns[:mine][speaks],
-            peer.ack[:theirs], peer.time_ns[:theirs], spoken[peer.preceding(self)[:theirs]],
+            peer.ack[:theirs], peer.time_ns[:theirs], spoken[peer.preceding[:theirs]],
         )  # fmt: skip
 
     def move_on(self, count: int, result: npt.NDArray[np.uint32]) -> None:
@@ -123,15 +115,12 @@ class _View:
             side.next, side.next_ns = int(self.end[spoke[-1]]), int(self.time_ns[spoke[-1]])
             if in_step:
                 side.ackable = side.next
-        side.window, side.ack = int(self.offered[last]), int(self.ack[last])
+        side.window, side.ack = int(self.windows[count]), int(self.ack[last])
         side.ack_ns, side.flags = int(self.time_ns[last]), int(result[self.rows[last]])
 
 
-def _before(first: int, values: Numbers) -> Numbers:
-    """The value before each."""
-    return np.concatenate((np.array([first], dtype=np.int64), values[:-1])) if len(values) else values
-
-
-def _at(first: int, values: Numbers, count: Numbers) -> Numbers:
-    """The last of the first `count` values, or what was there before them."""
-    return np.concatenate((np.array([first], dtype=np.int64), values))[count]
+def _after(first: int, values: Numbers) -> Numbers:
+    """The values, and before them what was there before."""
+    result = np.empty(len(values) + 1, dtype=np.int64)
+    result[0], result[1:] = first, values
+    return result

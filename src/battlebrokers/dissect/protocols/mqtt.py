@@ -25,8 +25,9 @@ _LARGE_FRONT_BYTES = 192 * 1024
 """Topic and properties of a large PUBLISH are waited for up to here."""
 
 _PLAIN_PUBACK = _PUBACK << 4
-_TOPICS, _SHORT_TOPIC_BYTES = 4096, 256
-"""So many topics are remembered as text, if they are no longer."""
+_MANY_TOPICS, _SHORT_TOPIC_BYTES = 16_384, 256
+_TOPICS: dict[bytes, str] = {}
+"""Topics as text; most are written again and again. So many are remembered, if they are no longer."""
 
 _RELEASE, _FILTERS, _FAREWELL = 1 << 16, 2 << 16, 3 << 16
 """Added to the packet id in keys: exchanges of PUBREL, SUBSCRIBE and UNSUBSCRIBE. Those of PUBLISH have the bare id."""
@@ -65,7 +66,6 @@ class _Mqtt:
         """0: not known (yet)."""
         self._aliases: tuple[dict[int, str], dict[int, str]] = ({}, {})
         self._lost = [False, False]
-        self._topics: dict[bytes, str] = {}
 
     def gap(self, sender: int, missing_bytes: int) -> None:
         """Aliases may have been given a new meaning in what is missing."""
@@ -90,7 +90,7 @@ class _Mqtt:
             talk.undecoded(pos)
             self._lost[sender] = False
         side = sender * _SERVER_KEY
-        is_5, topics = self._version == _MQTT_5, self._topics
+        is_5, topics = self._version == _MQTT_5, _TOPICS
         while pos + 2 <= size:
             first = data[pos]
             length = data[pos + 1]
@@ -137,7 +137,7 @@ class _Mqtt:
             words = data[body + 2 : here]
             topic = topics.get(words)
             if topic is None:
-                topic = self._topic(words)
+                topic = _topic(words)
             packet_id = 0
             if qos:
                 here += 2
@@ -164,15 +164,6 @@ class _Mqtt:
                 talk.add(sender, at + pos, at + end, "PUBLISH", topic, payload=data[here:end])
             pos = end
         return pos
-
-    def _topic(self, words: bytes) -> str:
-        """The topic that is written so; most are written again and again."""
-        topic = words.decode("utf-8", "replace")
-        if len(words) <= _SHORT_TOPIC_BYTES:
-            if len(self._topics) >= _TOPICS:
-                self._topics.clear()
-            self._topics[words] = topic
-        return topic
 
     def _control(self, sender: int, kind: int, data: bytes, at: int, pos: int, body: int, end: int) -> bool:
         """Every packet but PUBLISH; False if it breaks the rules."""
@@ -329,6 +320,15 @@ class _Mqtt:
             found = len(data)
         self._talk.broken(found - pos)
         return found
+
+
+def _topic(words: bytes) -> str:
+    topic = words.decode("utf-8", "replace")
+    if len(words) <= _SHORT_TOPIC_BYTES:
+        if len(_TOPICS) >= _MANY_TOPICS:
+            _TOPICS.clear()
+        _TOPICS[words] = topic
+    return topic
 
 
 def _length(data: bytes, here: int) -> tuple[int, int]:

@@ -145,11 +145,17 @@ class _Redis:
     def _value(self, sender: int, data: bytes, at: int, pos: int, scan: _Scan) -> int:
         """Read on in the value at `pos`; returns where to read on, `pos` itself if there is more to come."""
         talk = self._talk
+        if not scan.here and not scan.open and (whole := _simple(data, pos)) is not None:
+            end, top, count, words = whole
+            self._tell(sender, at + pos, at + end, top, count, words[:_LEAVES], words[-1])
+            if scan.top:
+                self._scans[sender] = _Scan()
+            return end
         state = _scanned(data, pos, scan)
         here = pos + scan.here
         if state == _WHOLE:
             if scan.told < 0:
-                self._tell(sender, at + pos, at + here, data, pos, scan, -1)
+                self._tell_scanned(sender, at + pos, at + here, data, pos, scan, -1)
             else:
                 talk.extend(scan.told, at + here, 0)
             self._scans[sender] = _Scan()
@@ -168,7 +174,8 @@ class _Redis:
             talk.need[sender] = min(front + HEADER_BYTES, end) - pos
             return pos
         if scan.told < 0:
-            scan.told = self._tell(sender, at + pos, at + end, data, pos, scan, front if bulk else -1, end - 2 - front)
+            large = front if bulk else -1
+            scan.told = self._tell_scanned(sender, at + pos, at + end, data, pos, scan, large, end - 2 - front)
         else:
             talk.extend(scan.told, at + end, 0)
         scan.here = 0
@@ -179,7 +186,7 @@ class _Redis:
             return front
         return here
 
-    def _tell(
+    def _tell_scanned(
         self, sender: int, start: int, end: int, data: bytes, pos: int, scan: _Scan, large: int, large_bytes: int = 0
     ) -> int:
         """Tell a command or a reply; `large` is where a value begins of which only the front is there."""
@@ -190,9 +197,16 @@ class _Redis:
             last = data[large : large + HEADER_BYTES]
             payload_bytes = large_bytes
             words.append(last)
+        return self._tell(sender, start, end, scan.top, scan.count, words, last, payload_bytes)
+
+    def _tell(
+        self, sender: int, start: int, end: int, top: str, count: int, words: list[bytes], last: bytes,
+        payload_bytes: int = -1,
+    ) -> int:  # fmt: skip
+        """Tell a command or a reply by its first words and its last one."""
         if sender == CLIENT or self._replica:
-            return self._command(sender, start, end, words, scan.count, last, payload_bytes)
-        return self._reply(sender, start, end, scan, words, last, payload_bytes)
+            return self._command(sender, start, end, words, count, last, payload_bytes)
+        return self._reply(sender, start, end, top, count, words, last, payload_bytes)
 
     def _command(
         self, sender: int, start: int, end: int, words: list[bytes], count: int, last: bytes, payload_bytes: int = -1
@@ -243,13 +257,13 @@ class _Redis:
         return max(1, count)
 
     def _reply(
-        self, sender: int, start: int, end: int, scan: _Scan, words: list[bytes], last: bytes, payload_bytes: int
-    ) -> int:
+        self, sender: int, start: int, end: int, top: str, count: int, words: list[bytes], last: bytes,
+        payload_bytes: int,
+    ) -> int:  # fmt: skip
         talk = self._talk
         expected = self._expected[0] if self._expected else ("", 1)
         first = words[0][:32].decode("latin-1").lower() if words else ""
-        top = scan.top
-        kind = "NIL" if scan.count < 0 else _KINDS[top]
+        kind = "NIL" if count < 0 else _KINDS[top]
         if top == "+":
             text = words[0] if words else b""
             if not self._expected and _MONITORED.match(text):
@@ -335,6 +349,40 @@ class _Redis:
 
 
 _WHOLE, _WRONG, _MORE = 2, 1, 0
+_STRING, _LIST = b"$*"
+_SHORT_LINE_BYTES = 20
+_FEW_PARTS = 64
+
+
+def _simple(data: bytes, pos: int) -> tuple[int, str, int, list[bytes]] | None:
+    """A line, a string or a list of strings that is whole: where it ends, its type, its number and its words.
+
+    None when it is anything else, or goes on: then it is to be scanned.
+    """
+    top = data[pos]
+    line = data.find(b"\r\n", pos, pos + _SHORT_LINE_BYTES)
+    if line < 0:
+        return None
+    if top in b"+-:":
+        return line + 2, chr(top), 0, [data[pos + 1 : line]]
+    digits = data[pos + 1 : line]
+    if top not in b"*$" or not digits.isdigit():
+        return None
+    number = int(digits)
+    parts, here, words = (number, line + 2, []) if top == _LIST else (1, pos, [])
+    if not 0 < parts <= _FEW_PARTS:
+        return None
+    for _ in range(parts):
+        line = data.find(b"\r\n", here, here + _SHORT_LINE_BYTES)
+        digits = data[here + 1 : line]
+        if line < 0 or data[here] != _STRING or not digits.isdigit():
+            return None
+        start = line + 2
+        here = start + int(digits) + 2
+        if data[here - 2 : here] != b"\r\n" or here - start > _BULK_BYTES:
+            return None
+        words.append(data[start : here - 2])
+    return here, chr(top), number, words
 
 
 def _scanned(data: bytes, pos: int, scan: _Scan) -> int:
