@@ -1,0 +1,69 @@
+"""`bb pcap` around the decoding: what it writes and prints."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from battlebrokers.cli import pcap as verb
+from battlebrokers.errors import InputError, UsageError
+from support.wires import small_system
+
+SUMMARY = {
+    "packets": 1372,
+    "streams": 6,
+    "messages": {"mqtt": {"PUBLISH": 100}},
+    "exchanges": {"mqtt": {"answered": 101, "unanswered": 0, "uncertain": 0}},
+    "tcp": {"retransmissions": 3, "lost_segments": 0},
+    "malformed": 0,
+    "undecoded_bytes": 0,
+    "defects": [],
+    "seconds": 0.1,
+}
+
+
+class MadeUpAnalyst:
+    """Decodes nothing: the tables of a made-up system appear where they are wanted."""
+
+    @classmethod
+    @contextmanager
+    def start(cls, _master: str, *, idle: bool):
+        yield cls()
+
+    def decode(self, _places, target, _services, _progress):
+        small_system().write(Path(target))
+        return dict(SUMMARY)
+
+
+@pytest.fixture
+def capture(monkeypatch, tmp_path):
+    monkeypatch.setattr(verb, "Analyst", MadeUpAnalyst)
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "town.pcap"
+    file.write_bytes(b"")
+    return str(file)
+
+
+def test_json_is_the_summary_and_what_was_said_kind_by_kind(capture, capsys):
+    assert verb.pcap([capture], out="town", as_json=True, quiet=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {name: value for name, value in told.items() if name != "kinds"} == SUMMARY
+    pushed = [row for row in told["kinds"] if (row["sender"], row["protocol"]) == ("dispatcher", "redis")]
+    assert [(row["receiver"], row["messages"], row["name"]) for row in pushed] == [("redis", 102, "")]
+
+
+def test_page_texts_and_csv_are_written_and_named(capture, capsys, tmp_path):
+    assert verb.pcap([capture], out="town", csv=tmp_path / "csv", quiet=True) == 0
+    assert "town/report.html" in capsys.readouterr().out
+    assert (tmp_path / "town" / "services" / "redis.txt").exists()
+    assert {"kinds.csv", "streams.csv"} <= {path.name for path in (tmp_path / "csv").iterdir()}
+
+
+def test_mistakes_are_told_before_anything_is_decoded(capture):
+    with pytest.raises(InputError, match="no such file"):
+        verb.pcap(["nowhere.pcap"], out="town")
+    with pytest.raises(UsageError, match="not service=address"):
+        verb.pcap([capture], out="town", names=["redis"])
