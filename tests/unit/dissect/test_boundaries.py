@@ -59,7 +59,9 @@ def starts(content: bytes, part_bytes: int) -> tuple[list[int], list[int], list]
 
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("payload", [noise, zeros, a_capture])
-@pytest.mark.parametrize(("count", "largest"), [(9000, 300), (900, 3000), (60, 60_000)])
+@pytest.mark.parametrize(
+    ("count", "largest"), [(9000, 300), (900, 3000), pytest.param(60, 60_000, marks=pytest.mark.slow)]
+)
 def test_parts_begin_with_a_record_and_together_are_the_file(kind, payload, count, largest):
     content = WRITERS[kind](frames_of(payload, count=count, largest=largest))
     records, cuts, found = starts(content, 150_000)

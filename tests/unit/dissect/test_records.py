@@ -205,8 +205,8 @@ def test_with_a_tenth_of_its_bytes_flipped_a_file_is_read_in_linear_time(kind):
         struct.pack("<IIII", 1_700_000_000, 1, 0, 1) + bytes(16),
         struct.pack("<IIII", 1_700_000_000, 1, 200_000, 200_000),
         struct.pack("<IIII", 6, 1 << 20, 6, 1 << 20),
-        write.section() + write.interface(),
-        write.section() + write.section(">"),
+        pytest.param(write.section() + write.interface(), marks=pytest.mark.slow),
+        pytest.param(write.section() + write.section(">"), marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", [write.pcap, write.pcapng])
