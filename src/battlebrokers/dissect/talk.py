@@ -265,6 +265,14 @@ class Talk:
         """The next `count` bytes of that side belong to the message told last (its `end` counts them already)."""
         self.skipping[sender] = max(0, count)
 
+    def front(self, sender: int, length: int, available: int, front_bytes: int) -> int:
+        """How much to read of a message of this length: all, or the front if it is too large; 0: not there yet."""
+        wanted = min(length, front_bytes) if length > WHOLE_MESSAGE_BYTES else length
+        if wanted > available:
+            self.need[sender] = wanted
+            return 0
+        return wanted
+
     def broken(self, undecoded_bytes: int = 0) -> None:
         """Count a message that breaks the rules, and bytes that could not be read."""
         self.malformed += 1

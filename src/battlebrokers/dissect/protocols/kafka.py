@@ -7,6 +7,7 @@ are told as messages of kind `Record` inside the request or response that carrie
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
@@ -284,21 +285,28 @@ def _produced(body: _Cursor, version: int) -> tuple[str, int, list[_Record]]:
     acks = body.number(2)
     body.number(4)
     acks = 1 if body.over else acks
-    first = ""
+    topics: list[str] = []
     records: list[_Record] = []
+    for topic in _partitions(body, version, topics):
+        _batches(body, topic, records)
+    return "".join(topics), acks, records
+
+
+def _partitions(body: _Cursor, version: int, first: list[str]) -> Iterator[str]:
+    """The topic of each partition, where its content begins; `first` is given the first topic, partitions or not."""
     for place in range(body.count()):
         topic = body.topic(by_id=version >= 13)
-        first = topic if place == 0 else first
+        if place == 0:
+            first.append(topic)
         for _ in range(body.count()):
             body.number(4)
-            _batches(body, topic, records)
+            yield topic
             body.tags()
             if body.over:
-                return first, acks, records
+                return
         body.tags()
         if body.over:
-            break
-    return first, acks, records
+            return
 
 
 def _fetched_topic(body: _Cursor, version: int) -> str:
@@ -314,31 +322,21 @@ def _fetched(body: _Cursor, version: int) -> tuple[bool, str, list[_Record]]:
     failed = version >= 7 and body.number(2) != 0
     if version >= 7:
         body.number(4)
-    first = ""
+    topics: list[str] = []
     records: list[_Record] = []
-    for place in range(body.count()):
-        topic = body.topic(by_id=version >= 13)
-        first = topic if place == 0 else first
-        for _ in range(body.count()):
+    for topic in _partitions(body, version, topics):
+        failed = body.number(2) != 0 or failed
+        body.here += 8 + (8 if version >= 4 else 0) + (8 if version >= 5 else 0)
+        if version >= 4:
+            for _ in range(body.count()):
+                body.here += 16
+                body.tags()
+                if body.over:
+                    break
+        if version >= 11:
             body.number(4)
-            failed = body.number(2) != 0 or failed
-            body.here += 8 + (8 if version >= 4 else 0) + (8 if version >= 5 else 0)
-            if version >= 4:
-                for _ in range(body.count()):
-                    body.here += 16
-                    body.tags()
-                    if body.over:
-                        break
-            if version >= 11:
-                body.number(4)
-            _batches(body, topic, records)
-            body.tags()
-            if body.over:
-                return failed, first, records
-        body.tags()
-        if body.over:
-            break
-    return failed, first, records
+        _batches(body, topic, records)
+    return failed, "".join(topics), records
 
 
 def _produce_failed(body: _Cursor, version: int) -> bool:

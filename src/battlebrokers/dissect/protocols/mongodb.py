@@ -79,10 +79,10 @@ class _MongoDb:
                 self._lost[sender] = here >= size
                 continue
             end = here + length
-            shown = min(end, here + _FRONT_BYTES) if length > WHOLE_MESSAGE_BYTES else end
-            if shown > size:
-                talk.need[sender] = shown - here
+            front = talk.front(sender, length, size - here, _FRONT_BYTES)
+            if not front:
                 break
+            shown = here + front
             read = _message(sender, operation, data[here + 16 : shown], end - here - 16)
             if read is None:
                 talk.broken()

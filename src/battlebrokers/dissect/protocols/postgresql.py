@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from battlebrokers.dissect.registry import dissector
-from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Dissection, Talk
+from battlebrokers.dissect.talk import CLIENT, SERVER, Dissection, Talk
 
 _NUMBER = Struct(">I")
 _STARTUP = Struct(">II")
@@ -119,10 +119,10 @@ class _PostgreSql:
                 self._lost[sender] = here >= size
                 continue
             end = here + length
-            shown = min(end, here + _FRONT_BYTES) if length > WHOLE_MESSAGE_BYTES else end
-            if shown > size:
-                talk.need[sender] = shown - here
+            front = talk.front(sender, length, size - here, _FRONT_BYTES)
+            if not front:
                 break
+            shown = here + front
             if kind == "DataRow" or kind == "CopyData":
                 number = talk.add(sender, at + here, at + end, kind, payload_bytes=length - 5)
                 if sender == SERVER and self._queue:

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
 
 from battlebrokers.dissect.registry import dissector
+from battlebrokers.dissect.resp_values import LEAVES, LINE_BYTES, NUMBER, WHOLE, WRONG, Scan, close, scanned, simple
 from battlebrokers.dissect.talk import CLIENT, WHOLE_MESSAGE_BYTES, Dissection, Talk
 from battlebrokers.tables.message_header import HEADER_BYTES
 
-_LINE_BYTES = 64 * 1024
-_BULK_BYTES = 512 << 20
-_DEPTH = 32
-_LEAVES = 10
-"""Parts of a command or reply that are looked at."""
 _PIPELINED = 65_536
 
 _KINDS = {
     "+": "STRING", "-": "ERROR", ":": "INTEGER", "$": "BULK", "*": "ARRAY", "_": "NIL", ",": "DOUBLE", "#": "BOOLEAN",
     "!": "ERROR", "=": "BULK", "(": "INTEGER", "%": "MAP", "~": "SET", ">": "PUSH", "|": "MAP",
 }  # fmt: skip
-_AGGREGATES, _BULKS, _SIMPLE = b"*~%>|", b"$=!", b"+-:,#_("
 _PUSHES = frozenset({"message", "pmessage", "smessage"})
 _SUBSCRIBING = {"SUBSCRIBE": "channel", "PSUBSCRIBE": "pattern", "SSUBSCRIBE": "shard"}
 _UNSUBSCRIBING = {"UNSUBSCRIBE": "channel", "PUNSUBSCRIBE": "pattern", "SUNSUBSCRIBE": "shard"}
@@ -43,7 +37,6 @@ _POPS = frozenset({"BLPOP", "BRPOP", "BLMPOP", "LMPOP", "XREAD", "XREADGROUP", "
 
 _INLINE = re.compile(rb"[ \t]*[A-Za-z][A-Za-z0-9_.-]{0,31}(?:[ \t][\x20-\x7e\t\x80-\xff]*)?")
 _MONITORED = re.compile(rb"\d{9,12}\.\d{6} \[")
-_NUMBER = re.compile(rb"-?\d{1,18}")
 _COMMAND = re.compile(rb"\*\d{1,7}\r\n\$\d{1,9}\r\n")
 _REPLY = re.compile(
     rb"(?:[*~%>]\d{1,7}|\$-1|\$\d{1,9}|:-?\d{1,18}|_|\+[\x20-\x7e]{1,200}|-[A-Z]{2,20} [\x20-\x7e]{1,200})\r\n"
@@ -65,27 +58,10 @@ def redis(talk: Talk) -> Dissection:
     return _Redis(talk)
 
 
-@dataclass(slots=True)
-class _Scan:
-    """A value that is being read; places are relative to its first byte."""
-
-    here: int = 0
-    open: list[int] = field(default_factory=list)
-    """Per aggregate we are in: how many values of it are still to come."""
-    top: str = ""
-    count: int = 0
-    """The number at the top: how many parts or bytes; negative: nil."""
-    leaves: list[tuple[int, int]] = field(default_factory=list)
-    """Where its first parts lie; (-1, -1) for nil."""
-    last: tuple[int, int] = (-1, -1)
-    told: int = -1
-    """Number of its message, when it was too large to wait for its end."""
-
-
 class _Redis:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
-        self._scans = [_Scan(), _Scan()]
+        self._scans = [Scan(), Scan()]
         self._lost = [False, False]
         self._expected: deque[tuple[str, int]] = deque(maxlen=_PIPELINED)
         """Commands without an answer yet, and how many answers they get."""
@@ -101,7 +77,7 @@ class _Redis:
 
     def gap(self, sender: int, missing_bytes: int) -> None:
         """The value half read is gone."""
-        self._scans[sender] = _Scan()
+        self._scans[sender] = Scan()
         self._lost[sender] = False
 
     def resync(self, sender: int, data: bytes) -> int:
@@ -142,25 +118,25 @@ class _Redis:
             pos = after
         return pos
 
-    def _value(self, sender: int, data: bytes, at: int, pos: int, scan: _Scan) -> int:
+    def _value(self, sender: int, data: bytes, at: int, pos: int, scan: Scan) -> int:
         """Read on in the value at `pos`; returns where to read on, `pos` itself if there is more to come."""
         talk = self._talk
-        if not scan.here and not scan.open and (whole := _simple(data, pos)) is not None:
+        if not scan.here and not scan.open and (whole := simple(data, pos)) is not None:
             end, top, count, words = whole
-            self._tell(sender, at + pos, at + end, top, count, words[:_LEAVES], words[-1])
+            self._tell(sender, at + pos, at + end, top, count, words[:LEAVES], words[-1])
             if scan.top:
-                self._scans[sender] = _Scan()
+                self._scans[sender] = Scan()
             return end
-        state = _scanned(data, pos, scan)
+        state = scanned(data, pos, scan)
         here = pos + scan.here
-        if state == _WHOLE:
+        if state == WHOLE:
             if scan.told < 0:
                 self._tell_scanned(sender, at + pos, at + here, data, pos, scan, -1)
             else:
                 talk.extend(scan.told, at + here, 0)
-            self._scans[sender] = _Scan()
+            self._scans[sender] = Scan()
             return here
-        if state == _WRONG:
+        if state == WRONG:
             return self._broken(sender, data, pos, scan.here)
         bulk = -state if state < 0 else 0
         if scan.told < 0 and max(len(data) - pos, scan.here + bulk) <= WHOLE_MESSAGE_BYTES:
@@ -181,13 +157,13 @@ class _Redis:
         scan.here = 0
         if bulk:
             talk.skip(sender, end - front)
-            if _close(scan):
-                self._scans[sender] = _Scan()
+            if close(scan):
+                self._scans[sender] = Scan()
             return front
         return here
 
     def _tell_scanned(
-        self, sender: int, start: int, end: int, data: bytes, pos: int, scan: _Scan, large: int, large_bytes: int = 0
+        self, sender: int, start: int, end: int, data: bytes, pos: int, scan: Scan, large: int, large_bytes: int = 0
     ) -> int:
         """Tell a command or a reply; `large` is where a value begins of which only the front is there."""
         words = [data[pos + first : pos + last] if first >= 0 else b"" for first, last in scan.leaves]
@@ -317,7 +293,7 @@ class _Redis:
             self._dump_end = header[4:]
             talk.add(sender, at + pos, at + line + 2, "DUMP")
             return line + 2
-        if not _NUMBER.fullmatch(header) or int(header) < 0:
+        if not NUMBER.fullmatch(header) or int(header) < 0:
             return self._broken(sender, data, pos)
         talk.add(sender, at + pos, at + line + 2 + int(header), "DUMP", payload_bytes=int(header))
         talk.skip(sender, int(header))
@@ -325,10 +301,10 @@ class _Redis:
 
     def _inline(self, data: bytes, at: int, pos: int) -> int:
         """A command typed as a line."""
-        stop = data.find(b"\n", pos, pos + _LINE_BYTES)
+        stop = data.find(b"\n", pos, pos + LINE_BYTES)
         if stop < 0:
             begins = data[pos] == ord("\r") or _INLINE.match(data, pos)
-            if len(data) - pos >= _LINE_BYTES or not begins:
+            if len(data) - pos >= LINE_BYTES or not begins:
                 return self._broken(CLIENT, data, pos)
             return pos
         line = data[pos:stop].rstrip(b"\r")
@@ -340,110 +316,12 @@ class _Redis:
 
     def _broken(self, sender: int, data: bytes, pos: int, read: int = 0) -> int:
         """No value begins here, or it goes wrong after `read` bytes: read on where one does."""
-        self._scans[sender] = _Scan()
+        self._scans[sender] = Scan()
         found = _search(data, pos + max(1, read), sender)
         self._lost[sender] = found < 0
         after = found if found >= 0 else len(data)
         self._talk.broken(after - pos)
         return after
-
-
-_WHOLE, _WRONG, _MORE = 2, 1, 0
-_STRING, _LIST = b"$*"
-_SHORT_LINE_BYTES = 20
-_FEW_PARTS = 64
-
-
-def _simple(data: bytes, pos: int) -> tuple[int, str, int, list[bytes]] | None:
-    """A line, a string or a list of strings that is whole: where it ends, its type, its number and its words.
-
-    None when it is anything else, or goes on: then it is to be scanned.
-    """
-    top = data[pos]
-    line = data.find(b"\r\n", pos, pos + _SHORT_LINE_BYTES)
-    if line < 0:
-        return None
-    if top in b"+-:":
-        return line + 2, chr(top), 0, [data[pos + 1 : line]]
-    digits = data[pos + 1 : line]
-    if top not in b"*$" or not digits.isdigit():
-        return None
-    number = int(digits)
-    parts, here, words = (number, line + 2, []) if top == _LIST else (1, pos, [])
-    if not 0 < parts <= _FEW_PARTS:
-        return None
-    for _ in range(parts):
-        line = data.find(b"\r\n", here, here + _SHORT_LINE_BYTES)
-        digits = data[here + 1 : line]
-        if line < 0 or data[here] != _STRING or not digits.isdigit():
-            return None
-        start = line + 2
-        here = start + int(digits) + 2
-        if data[here - 2 : here] != b"\r\n" or here - start > _BULK_BYTES:
-            return None
-        words.append(data[start : here - 2])
-    return here, chr(top), number, words
-
-
-def _scanned(data: bytes, pos: int, scan: _Scan) -> int:
-    """Read on: `_WHOLE`, `_WRONG`, `_MORE` to come, or minus the length of a string (with its line) that is not there.
-
-    `scan.here` stays at the beginning of what could not be read yet.
-    """
-    size = len(data)
-    while True:
-        here = pos + scan.here
-        line = data.find(b"\r\n", here, here + _LINE_BYTES)
-        if line < 0:
-            known = here >= size or data[here] in _AGGREGATES + _BULKS + _SIMPLE
-            return _MORE if size - here < _LINE_BYTES and known else _WRONG
-        kind = data[here]
-        if not scan.top and not scan.open:
-            scan.top = chr(kind)
-        after = line + 2
-        leaf = here + 1 - pos, line - pos
-        if kind in _AGGREGATES or kind in _BULKS:
-            if not _NUMBER.fullmatch(data, here + 1, line):
-                return _WRONG
-            count = int(data[here + 1 : line])
-            if not scan.open and kind != ord("|"):
-                scan.count = count
-            if count < 0 or (not count and kind in _AGGREGATES):
-                leaf = -1, -1
-            elif kind in _BULKS:
-                end = after + count + 2
-                if count > _BULK_BYTES:
-                    return _WRONG
-                if end > size:
-                    return here - end
-                if data[end - 2 : end] != b"\r\n":
-                    return _WRONG
-                leaf, after = (after - pos, end - 2 - pos), end
-            elif count:
-                if len(scan.open) >= _DEPTH:
-                    return _WRONG
-                # A map has two values per entry; attributes come before the value they belong to.
-                scan.open.append(count * 2 if kind == ord("%") else count * 2 + 1 if kind == ord("|") else count)
-                scan.here = after - pos
-                continue
-        elif kind not in _SIMPLE:
-            return _WRONG
-        if len(scan.open) <= 1 and len(scan.leaves) < _LEAVES:
-            scan.leaves.append(leaf)
-        scan.last = leaf
-        scan.here = after - pos
-        if _close(scan):
-            return _WHOLE
-
-
-def _close(scan: _Scan) -> bool:
-    """A part has been read: whether that was the last one."""
-    while scan.open:
-        scan.open[-1] -= 1
-        if scan.open[-1]:
-            return False
-        scan.open.pop()
-    return True
 
 
 def _name(kind: str, words: list[bytes]) -> str:
