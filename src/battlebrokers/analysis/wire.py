@@ -13,7 +13,7 @@ from battlebrokers.analysis.conversations import Conversations, read_conversatio
 from battlebrokers.analysis.delays import Asked, read_asked
 from battlebrokers.analysis.explanation import Explanation, explain
 from battlebrokers.analysis.kinds import Kind, read_kinds
-from battlebrokers.analysis.passages import LastSeen, Passage, read_last_seen, read_passages
+from battlebrokers.analysis.passages import MOST, LastSeen, Passage, read_last_seen, read_passages
 from battlebrokers.analysis.service_map import ServiceMap, draw_map
 from battlebrokers.analysis.stored import is_stored, pieces
 from battlebrokers.analysis.traces import OUTSIDE, Trace, Traces
@@ -62,6 +62,7 @@ def read_wire(folder: RunFolder) -> Wire | None:
     conversations = read_conversations(folder, services)
     span_s = _span_s(conversations, traffic)
     traces = Traces(folder) if is_stored(folder, HOPS) else None
+    passages = read_passages(folder)
     return Wire(
         traffic,
         tuple(asked),
@@ -74,9 +75,9 @@ def read_wire(folder: RunFolder) -> Wire | None:
         next(iter(traces.between(0.5, 0.5, 1)), None) if traces else None,
         traces.lost(_LOST).traces if traces else (),
         explain(traces) if traces else None,
-        tuple(read_passages(folder)) if traces else (),
-        tuple(read_last_seen(folder)) if traces else (),
-        tuple(read_kinds(folder, asked)),
+        tuple(passages[:MOST]),
+        tuple(read_last_seen(folder)),
+        tuple(read_kinds(folder, asked, passages)),
     )
 
 

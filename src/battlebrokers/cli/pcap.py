@@ -46,10 +46,10 @@ def pcap(
     places = [_place(file) for file in files]
     with RunProgress(quiet=quiet or as_json) as progress:
         progress.begin(f"decode {len(files)} captures" if len(files) > 1 else f"decode {Path(files[0]).name}")
-        with Analyst.start(spark_master, idle=False) as analyst:
+        with start_analyst(spark_master) as analyst:
             summary = analyst.decode(places, _target(out), services, progress.step)
-    wire = None if "://" in out else read_wire(RunFolder(Path(out)))
-    report = "" if "://" in out else str(_tell(RunFolder(Path(out)), summary, wire, csv))
+    wire = None if "://" in out else write_report(RunFolder(Path(out)), summary, csv)
+    report = "" if "://" in out else str(RunFolder(Path(out)).report_path)
     if as_json:
         kinds = list(islice(kind_records(wire), _MOST_KINDS)) if wire else []
         typer.echo(json.dumps(summary | {"kinds": kinds}, indent=2))
@@ -58,14 +58,21 @@ def pcap(
     return 0
 
 
-def _tell(folder: RunFolder, summary: dict[str, Any], wire: Wire | None, csv: Path | None) -> Path:
-    """Write the page, a text file per service, and CSV if it is wanted."""
+def start_analyst(spark_master: str) -> Analyst:
+    """An analyst for captures alone."""
+    # Captures pass through the JVM in blocks: there is little in it that would be worth compiling well.
+    return Analyst.start(spark_master, expected_events=1, idle=False)
+
+
+def write_report(folder: RunFolder, summary: dict[str, Any], csv: Path | None = None) -> Wire | None:
+    """Write the page, a text file per service, and CSV if it is wanted; returns what they tell."""
+    wire = read_wire(folder)
     write_atomically(folder.report_path, render_wire(folder, summary, wire).encode())
     if wire is not None:
         write_service_texts(wire, folder.path)
     if csv is not None:
         write_wire_csv(folder, csv, wire)
-    return folder.report_path
+    return wire
 
 
 def parse_names(names: list[str]) -> dict[str, str]:
