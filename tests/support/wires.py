@@ -9,10 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from battlebrokers import tables
+from battlebrokers.pipeline.stages.kinds import KindSum
+from battlebrokers.pipeline.stages.passages import PassageSum
+from battlebrokers.pipeline.stages.peers import numbers, peers_of
 from battlebrokers.tables.base import Table
 from battlebrokers.tables.run_folder import RunFolder
 
@@ -93,15 +97,43 @@ class Wires:
 
     def write(self, path: Path) -> RunFolder:
         folder = RunFolder(path)
+        sums = self._sums()
         for table in (*tables.DECODED, *tables.WIRE):
             target = folder.table(table)
             target.mkdir(parents=True, exist_ok=True)
-            rows = pa.Table.from_pylist(self.rows.get(table.name, []), schema=table.arrow_schema())
+            rows = sums.get(table.name) or self._rows(table)
             # Two files, as several Spark tasks would write.
             half = rows.num_rows // 2
             pq.write_table(rows.slice(0, half), target / "part-00000.parquet")
             pq.write_table(rows.slice(half), target / "part-00001.parquet")
         return folder
+
+    def _rows(self, table: Table) -> pa.Table:
+        return pa.Table.from_pylist(self.rows.get(table.name, []), schema=table.arrow_schema())
+
+    def _sums(self) -> dict[str, pa.Table]:
+        """What follows from the messages, exchanges and legs, as the pipeline adds it up."""
+        messages, exchanges = (
+            self._rows(table).combine_chunks().to_batches() for table in (tables.MESSAGES, tables.EXCHANGES)
+        )
+        peers = peers_of(self._rows(tables.STREAMS).to_batches(), np.empty(0, dtype=np.int64))
+        other = {"client": "server", "server": "client"}
+        asked = {(row["stream"], row["asker"], row["kind"]) for row in self.rows.get("exchanges", [])}
+        answers = {(row["stream"], other[row["asker"]], row["answer"]) for row in self.rows.get("exchanges", [])}
+        kinds, passages = KindSum(), PassageSum()
+        for batch in exchanges:
+            rows = peers.rows(numbers(batch["stream"]), numbers(batch["epoch"]))
+            kinds.add_exchanges(batch, rows, np.array([who == "client" for who in batch["asker"].to_pylist()]), peers)
+        for batch in messages:
+            said = [(row["stream"], row["sender"], row["kind"]) for row in batch.to_pylist()]
+            part = np.array([1 if key in asked else 2 if key in answers else 0 for key in said], dtype=np.int64)
+            rows = peers.rows(numbers(batch["stream"]), numbers(batch["epoch"]))
+            kinds.add_messages(batch, rows, np.array([key[1] == "client" for key in said]), part, peers)
+        legs = self._rows(tables.HOPS)
+        if legs.num_rows:
+            kinds.add_followed(legs)
+            passages.add(legs.sort_by([("trace", "ascending"), ("leg", "ascending")]))
+        return {"kinds": kinds.table(), "passages": passages.passages(), "endings": passages.endings()}
 
 
 def small_system(messages: int = 100, seconds: int = 10) -> Wires:

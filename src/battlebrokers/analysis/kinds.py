@@ -76,7 +76,7 @@ def read_kinds(folder: RunFolder, asked: Sequence[Asked], passages: Sequence[Pas
     found: list[Kind] = []
     for key in sorted(kinds, key=lambda key: (-kinds[key]["n"], key))[:_MOST_KINDS]:
         row, delay = kinds[key], delays.get(key)
-        spoken = _spoken(row, followed.get(key, 0), delay and delay.p50_ns, delay and delay.p99_ns)
+        spoken = _spoken(row, followed.get(key, 0), delay.p50_ns if delay else None, delay.p99_ns if delay else None)
         part = "request" if row["requests"] else "response" if row["responses"] else "other"
         told = sorted(names.get(key, []), key=lambda one: (-one.n, one.name))[:_TOLD_NAMES]
         found.append(Kind(*key, part, spoken, tuple(told), max(0, row["names"] - len(told))))

@@ -3,15 +3,16 @@ from __future__ import annotations
 import pytest
 
 from battlebrokers import tables
-from battlebrokers.analysis import kinds
 from battlebrokers.analysis.delays import read_asked
 from battlebrokers.analysis.kinds import read_kinds
+from battlebrokers.analysis.passages import read_passages
 from support.wires import START_NS, US, Wires, small_system
 
 
 def kinds_of(wires, path):
     folder = wires.write(path)
-    return {(k.sender, k.receiver, k.protocol, k.kind): k for k in read_kinds(folder, read_asked(folder))}
+    found = read_kinds(folder, read_asked(folder), read_passages(folder))
+    return {(k.sender, k.receiver, k.protocol, k.kind): k for k in found}
 
 
 def channels():
@@ -66,8 +67,7 @@ def test_kinds_without_a_name_have_none(tmp_path):
     assert kinds_of(channels(), tmp_path)["redis", "gateway", "redis", "INTEGER"].names == ()
 
 
-def test_beyond_many_names_the_frequent_ones_are_kept_and_all_messages_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(kinds, "_MOST_NAMES", 10)
+def test_of_many_names_the_frequent_ones_are_told_and_the_others_counted(tmp_path):
     w = Wires()
     w.stream(1, None, "redis", "redis")
     for number in range(200):
