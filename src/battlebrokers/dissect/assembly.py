@@ -24,9 +24,11 @@ def unwrapped(seq: Numbers, reference: int) -> Numbers:
     """32-bit sequence numbers as 64-bit ones near `reference`, each within 2 GiB of the one before it."""
     if not len(seq):
         return seq
-    steps = np.diff(seq, prepend=np.int64(reference & 0xFFFFFFFF))
+    steps = np.empty(len(seq), dtype=np.int64)
+    steps[0] = seq[0] - (reference & 0xFFFFFFFF)
+    np.subtract(seq[1:], seq[:-1], out=steps[1:])
     steps = (steps + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
-    result: Numbers = reference + np.cumsum(steps)
+    result: Numbers = reference + steps.cumsum()
     return result
 
 

@@ -63,7 +63,9 @@ def runs(client: Pieces, server: Pieces, last_ns: int) -> Runs:
         order = np.argsort(np.concatenate((client.order, server.order)), kind="stable")
         sender, place, size, time_ns = sender[order], place[order], size[order], time_ns[order]
     gap = place < 0
-    rested = np.diff(time_ns, prepend=last_ns) >= REST_NS
+    rested = np.empty(count, dtype=np.bool_)
+    rested[0] = time_ns[0] - last_ns >= REST_NS
+    np.greater_equal(time_ns[1:] - time_ns[:-1], REST_NS, out=rested[1:])
     cut = rested | gap
     cut[0] = True
     cut[1:] |= gap[:-1] | (sender[1:] != sender[:-1])

@@ -30,6 +30,9 @@ _BLOCK = 16_384
 _SHORT, _LONG = 8, 4096
 """How many packets are judged one by one after an unusual one, before the short cut is tried again."""
 
+_FEW = 32
+"""So many are faster judged one by one."""
+
 _HAS_SYN, _HAS_SYN_ACK, _HAS_ACK, _HAS_DATA, _HAS_FIN, _HAS_RST = 1, 2, 4, 8, 16, 32
 
 
@@ -61,6 +64,9 @@ class TcpAnalysis:
         parts = []
         at = 0
         while at < len(window):
+            if len(window) - at <= _FEW:
+                parts.append(tcp_rules.judge(self._connection, window.part(at, len(window))))
+                break
             front = tcp_ordinary.judge_front(self._connection, window.part(at, at + _BLOCK))
             parts.append(front)
             at += len(front)

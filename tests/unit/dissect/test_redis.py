@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from battlebrokers.dissect.protocols import redis
 from battlebrokers.dissect.talk import WHOLE_MESSAGE_BYTES
 from battlebrokers.tables.message_header import HEADER, VERSION
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
@@ -48,6 +49,47 @@ def test_every_type_of_resp3_is_one_reply():
     assert answers == [
         "MAP", "SET", "DOUBLE", "BOOLEAN", "NIL", "INTEGER", "BULK", "ERROR", "MAP", "ARRAY", "NIL", "ARRAY",
     ]  # fmt: skip
+
+
+pieces = st.sampled_from(
+    (
+        b"*",
+        b"$",
+        b"+",
+        b"-",
+        b":",
+        b"1",
+        b"2",
+        b"-1",
+        b"0",
+        b"\r\n",
+        b"\r\n",
+        b"OK",
+        b"GET",
+        b"x",
+        b"\r",
+        b"$1\r\nx\r\n",
+    )
+)
+
+
+@examples(300)
+@given(
+    said=st.lists(st.tuples(st.sampled_from((CLIENT, SERVER)), st.lists(pieces, max_size=12)), max_size=8),
+    cut=st.integers(1, 30),
+)
+def test_values_that_are_whole_at_once_are_read_as_those_that_are_scanned(said, cut):
+    turns = [(CLIENT, array("GET", "k"))]
+    for sender, words in said:
+        turns += [(sender, b"".join(words)), (SERVER, OK), (CLIENT, array("SET", "k", "v"))]
+    quick = heard(turns, 6379, cut=cut)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis, "simple", lambda data, pos: None)
+        scanned = heard(turns, 6379, cut=cut)
+    assert summary(quick) == summary(scanned)
+    assert (quick.stream.malformed, quick.stream.undecoded_bytes) == (
+        scanned.stream.malformed, scanned.stream.undecoded_bytes,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("first", [b"*", b">"])

@@ -74,6 +74,7 @@ def test_the_short_cut_and_any_windows_agree_with_the_rules_packet_by_packet(kin
         patch.setattr(tcp_analysis, "_SHORT", patience)
         patch.setattr(tcp_analysis, "_LONG", patience)
         patch.setattr(tcp_analysis, "_BLOCK", 3 * patience)
+        patch.setattr(tcp_analysis, "_FEW", 0)
         parts = [analysis.push(packets.part(start, start + window)) for start in range(0, len(packets), window)]
     assert np.concatenate(parts).tolist() == expected.tolist()
     for mine, theirs in zip(analysis._connection.sides, connection.sides, strict=True):

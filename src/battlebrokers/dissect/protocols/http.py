@@ -23,7 +23,7 @@ _METHODS = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE|CONNECT
 _CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]*)?\r?$")
 
 _HEADER = re.compile(
-    rb"(?:^|\n)[\v\f\r\x1c-\x1f\x85\xa0]*"
+    rb"(?:^|\n)(?:[\v\f\r\x1c-\x1f\x85\xa0][\t\v\f\r\x1c-\x20\x85\xa0]*)?"
     rb"(content-length|transfer-encoding|connection|upgrade|sec-websocket-extensions|sec-websocket-protocol)"
     rb"[\t\v\f\r\x1c-\x20\x85\xa0]*:([^\n]*(?:\n[ \t][^\n]*)*)",
     re.IGNORECASE,
@@ -341,6 +341,7 @@ def _content_length(value: str) -> int | None:
     if "," in value:
         values = {part.strip() for part in value.split(",")}
         value = values.pop() if len(values) == 1 else ""
+    value = value.strip()
     return int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else None
 
 
