@@ -20,7 +20,7 @@ _EPOCH_BITS = 31
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Row n is the n-th conversation by stream and epoch."""
+    """Row n is the n-th conversation by stream and epoch; one more row stands for whoever is not known."""
 
     streams: Numbers
     epochs: Numbers
@@ -31,14 +31,20 @@ class Peers:
     """False for conversations that were seen on another wire, too, and are counted there."""
 
     def rows(self, stream: Numbers, epoch: Numbers) -> Numbers:
-        """Where each conversation stands here."""
+        """Where each conversation stands here; one that is not known: the last row, which never counts."""
         # Epochs of a stream are 0, 1, 2, …: they lie one behind the other.
-        return np.searchsorted(self.streams, stream) + epoch
+        last = len(self.streams)
+        rows: Numbers = np.minimum(np.searchsorted(self.streams, stream) + epoch, last)
+        if last:
+            place = np.minimum(rows, last - 1)
+            known = (self.streams[place] == stream) & (self.epochs[place] == epoch)
+            rows = np.where(known, rows, last)
+        return rows
 
     def names(self, rows: Numbers, by_client: npt.NDArray[np.bool_]) -> tuple[pa.Array, pa.Array]:
         """Whoever spoke and whoever listened, in these conversations."""
         both = pa.concat_arrays([self.client, self.server])
-        other = len(self.streams)
+        other = len(self.client)
         speaker, listener = rows + np.where(by_client, 0, other), rows + np.where(by_client, other, 0)
         return both.take(as_array(speaker)), both.take(as_array(listener))
 
@@ -46,11 +52,11 @@ class Peers:
         """A small number per different pair of whoever spoke and whoever listened, and those pairs."""
         code, names = codes([pa.chunked_array([self.client, self.server])])
         client, server = np.split(code, 2)
-        speaker = np.where(by_client, client[rows], server[rows])
-        listener = np.where(by_client, server[rows], client[rows])
-        pairs, places = np.unique(speaker * max(1, len(names)) + listener, return_inverse=True)
+        # Worked out once per conversation and side, then looked up.
+        sides = np.stack((server * len(names) + client, client * len(names) + server), axis=1)
+        pairs, places = np.unique(sides, return_inverse=True)
         words = [(names[pair // len(names)][0], names[pair % len(names)][0]) for pair in pairs.tolist()]
-        return places, words
+        return places.reshape(-1)[2 * rows + by_client], words
 
 
 def peers_of(streams: Iterable[pa.RecordBatch], left_out: Numbers) -> Peers:
@@ -63,8 +69,10 @@ def peers_of(streams: Iterable[pa.RecordBatch], left_out: Numbers) -> Peers:
     address = pc.binary_join_element_wise(table["server"], pc.cast(table["server_port"], pa.string()), ":")
     client = pc.coalesce(table["client_service"], OUTSIDE)
     server = pc.coalesce(table["server_service"], address)
-    counted = ~np.isin(keys(stream, epoch), left_out)
-    return Peers(stream, epoch, _one(client), _one(server), counted)
+    counted = np.append(~np.isin(keys(stream, epoch), left_out), False)
+    nobody = pa.array([""], pa.string())
+    client, server = (pa.concat_arrays([_one(names), nobody]) for names in (client, server))
+    return Peers(stream, epoch, client, server, counted)
 
 
 def keys(stream: Numbers, epoch: Numbers) -> Numbers:
