@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from battlebrokers.pipeline.stages.examples import ExampleSum
 from battlebrokers.pipeline.stages.hops import SIGHTING, hops
 from battlebrokers.pipeline.stages.peers import keys, peers_of
 from battlebrokers.pipeline.stages.responses import Took
@@ -287,12 +290,63 @@ def test_followed_messages_are_counted_by_name_and_their_passages_added_up(wires
             wires.say(11, "server", 100 * seq + 60, 100 * seq + 61, device=1, seq=seq, name="t")
     sums = Sums()
     sums.passages.add(wires.legs())
-    passages = {(row["sender"], row["receiver"]): row for row in sums.passages.passages().to_pylist()}
+    sums.examples.add(wires.legs())
+    passages = {(row["sender"], row["receiver"]): row for row in sums.passages.table().to_pylist()}
     assert {way: row["n"] for way, row in passages.items()} == {
         ("outside", "gateway"): 10, ("gateway", "queue"): 10, ("worker", "outside"): 4,
     }  # fmt: skip
     assert passages["outside", "gateway"]["inside_p50_ns"] is None
     assert (passages["gateway", "queue"]["inside_p50_ns"], passages["gateway", "queue"]["inside_p95_ns"]) == (14, 19)
-    assert sums.passages.endings().to_pylist() == [{"service": "queue", "n": 6}]
+    assert sums.examples.endings({"gateway", "queue"}).to_pylist() == [{"service": "queue", "n": 6}]
+    assert sums.examples.endings({"gateway"}).to_pylist() == []
     followed = {row["name"]: row["followed"] for row in _kinds(wires) if row["sender"] == "gateway"}
     assert followed == {None: 0, "t": 10}
+
+
+def _journeys(count: int, slow_every: int) -> pa.Table:
+    """Messages through the gateway; every so manyth waits there for 50 µs more."""
+    wires = Wires()
+    for seq in range(count):
+        at_ns = 1_000_000 * seq
+        wait_ns = 50_000 if not seq % slow_every else seq % 7
+        wires.say(10, "client", at_ns, at_ns + 10, device=1, seq=seq)
+        wires.say(20, "client", at_ns + 20 + wait_ns, at_ns + 30 + wait_ns, device=1, seq=seq)
+    return wires.legs()
+
+
+@pytest.mark.parametrize("tasks", [1, 5])
+def test_examples_are_the_slowest_slow_ordinary_and_usual_messages(tasks: int) -> None:
+    legs = _journeys(3000, slow_every=100)
+    share = pc.bit_wise_and(legs["trace"], 0x7FFFFFFF).to_numpy() % tasks
+    whole = ExampleSum()
+    for task in range(tasks):
+        one = ExampleSum()
+        one.add(legs.filter(pa.array(share == task)))
+        one.thin()
+        whole.merge(one)
+    rows = whole.table({"outside", "gateway"}).to_pylist()
+    chosen = {tag: {row["seq"] for row in rows if row["chosen"] == tag} for tag in {row["chosen"] for row in rows}}
+    assert {row["chosen_from"] for row in rows} == {3000}
+    assert chosen["slow"] == set(range(0, 3000, 100))
+    assert len(chosen["slowest"]) == 10
+    assert chosen["slowest"] < chosen["slow"]
+    assert not chosen["ordinary"] & chosen["slow"]
+    assert len(chosen["ordinary"]) > 150
+    (median,) = chosen["median"]
+    assert median % 7 == 3
+    assert "stuck" not in chosen
+    legs_of = Counter((row["chosen"], row["seq"]) for row in rows)
+    assert set(legs_of.values()) == {2}
+
+
+def test_messages_that_got_stuck_are_examples_too(wires: Wires) -> None:
+    for seq in range(9):
+        wires.say(10, "client", seq, seq + 1, device=1, seq=seq)
+        if seq < 7:
+            wires.say(11, "server", seq + 20, seq + 30, device=1, seq=seq)
+    sums = ExampleSum()
+    sums.add(wires.legs())
+    rows = sums.table({"outside", "gateway"}).to_pylist()
+    assert {row["seq"] for row in rows if row["chosen"] == "stuck"} == {7, 8}
+    assert sums.endings({"outside", "gateway"}).to_pylist() == [{"service": "gateway", "n": 2}]
+    assert sums.endings({"outside"}).to_pylist() == []

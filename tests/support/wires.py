@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from battlebrokers import tables
+from battlebrokers.pipeline.stages.examples import ExampleSum
 from battlebrokers.pipeline.stages.kinds import KindSum
 from battlebrokers.pipeline.stages.passages import PassageSum
 from battlebrokers.pipeline.stages.peers import numbers, peers_of
@@ -120,7 +121,7 @@ class Wires:
         other = {"client": "server", "server": "client"}
         asked = {(row["stream"], row["asker"], row["kind"]) for row in self.rows.get("exchanges", [])}
         answers = {(row["stream"], other[row["asker"]], row["answer"]) for row in self.rows.get("exchanges", [])}
-        kinds, passages = KindSum(), PassageSum()
+        kinds, passages, examples = KindSum(), PassageSum(), ExampleSum()
         for batch in exchanges:
             rows = peers.rows(numbers(batch["stream"]), numbers(batch["epoch"]))
             kinds.add_exchanges(batch, rows, np.array([who == "client" for who in batch["asker"].to_pylist()]), peers)
@@ -132,8 +133,12 @@ class Wires:
         legs = self._rows(tables.HOPS)
         if legs.num_rows:
             kinds.add_followed(legs)
-            passages.add(legs.sort_by([("trace", "ascending"), ("leg", "ascending")]))
-        return {"kinds": kinds.table(), "passages": passages.passages(), "endings": passages.endings()}
+            legs = legs.sort_by([("trace", "ascending"), ("leg", "ascending")])
+            passages.add(legs)
+            examples.add(legs)
+        senders = passages.senders()
+        found = {"kinds": kinds.table(), "passages": passages.table()}
+        return found | {"examples": examples.table(senders), "endings": examples.endings(senders)}
 
 
 def small_system(messages: int = 100, seconds: int = 10) -> Wires:

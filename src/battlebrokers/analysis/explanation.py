@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from battlebrokers.analysis.traces import OUTSIDE, Trace, Traces
+from battlebrokers.analysis.examples import Examples
+from battlebrokers.analysis.traces import OUTSIDE, Trace
 from battlebrokers.units import format_duration
 
 WIRE = "the wire"
-_MOST = 2000
-_SLOW = 0.99
 _LEAST_TRACES = 20
 _EXAMPLES = 3
 _MOST_OF_IT = 0.5
@@ -86,10 +85,9 @@ class Explanation:
         return [first, blame]
 
 
-def explain(traces: Traces) -> Explanation:
+def explain(examples: Examples) -> Explanation:
     """Compare the slowest hundredth with the faster half."""
-    slow = traces.between(_SLOW, 1.0, _MOST)
-    ordinary = traces.between(0.0, 0.5, _MOST)
+    slow, ordinary = examples.slow, examples.ordinary
     slow_by, slow_ns = _time_by_service(slow)
     ordinary_by, ordinary_ns = _time_by_service(ordinary)
     shares = [
@@ -103,8 +101,8 @@ def explain(traces: Traces) -> Explanation:
         for service in {*slow_by, *ordinary_by}
     ]
     shares.sort(key=lambda share: (-(share.slow_mean_ns - share.ordinary_mean_ns), share.service))
-    examples = tuple(_example(trace) for trace in traces.slowest(_EXAMPLES))
-    return Explanation(len(traces), slow_ns, ordinary_ns, tuple(shares), examples)
+    told = tuple(_example(trace) for trace in examples.slowest[:_EXAMPLES])
+    return Explanation(examples.followed, slow_ns, ordinary_ns, tuple(shares), told)
 
 
 def _example(trace: Trace) -> Example:

@@ -5,7 +5,7 @@ Called by `bb trace`, `bb explain` and the report. Reads Parquet with pyarrow; s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,11 +169,16 @@ class Traces:
         """These messages, in this order."""
         wanted = [int(number) for number in ids]
         rows = self._rows.filter(pc.is_in(self._rows["trace"], int64_array(wanted)))
-        legs: dict[int, list[dict[str, Any]]] = {}
-        order = pc.sort_indices(rows, [("trace", "ascending"), ("leg", "ascending")])
-        for row in rows.take(order).to_pylist():
-            legs.setdefault(row["trace"], []).append(row)
-        return [_trace(number, legs[number]) for number in wanted if number in legs]
+        found = {trace.id: trace for trace in traces_of(rows.to_pylist())}
+        return [found[number] for number in wanted if number in found]
+
+
+def traces_of(rows: Iterable[dict[str, Any]]) -> list[Trace]:
+    """Messages from their rows of `hops`."""
+    legs: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        legs.setdefault(row["trace"], []).append(row)
+    return [_trace(number, sorted(found, key=lambda row: row["leg"])) for number, found in legs.items()]
 
 
 def _trace(number: int, rows: list[dict[str, Any]]) -> Trace:

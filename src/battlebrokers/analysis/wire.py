@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from battlebrokers.analysis.conversations import Conversations, read_conversations
 from battlebrokers.analysis.delays import Asked, read_asked
+from battlebrokers.analysis.examples import Examples, read_examples
 from battlebrokers.analysis.explanation import Explanation, explain
 from battlebrokers.analysis.kinds import Kind, read_kinds
 from battlebrokers.analysis.passages import MOST, LastSeen, Passage, read_last_seen, read_passages
@@ -19,10 +20,9 @@ from battlebrokers.analysis.stored import is_stored, pieces
 from battlebrokers.analysis.traces import OUTSIDE, Trace, Traces
 from battlebrokers.analysis.traffic import Traffic, read_traffic
 from battlebrokers.clock import SECOND_NS
-from battlebrokers.tables import HOPS, STREAMS
+from battlebrokers.tables import EXAMPLES, HOPS, JOURNEYS, STREAMS
 from battlebrokers.tables.run_folder import RunFolder
 
-_SLOWEST = 10
 _LOST = 5
 _MOST_SERVICES = 64
 
@@ -61,7 +61,7 @@ def read_wire(folder: RunFolder) -> Wire | None:
     services = _services(folder, traffic)
     conversations = read_conversations(folder, services)
     span_s = _span_s(conversations, traffic)
-    traces = Traces(folder) if is_stored(folder, HOPS) else None
+    examples = read_examples(folder) if is_stored(folder, EXAMPLES) else Examples(0)
     passages = read_passages(folder)
     return Wire(
         traffic,
@@ -70,15 +70,22 @@ def read_wire(folder: RunFolder) -> Wire | None:
         conversations,
         span_s,
         services,
-        len(traces) if traces else 0,
-        tuple(traces.slowest(_SLOWEST)) if traces else (),
-        next(iter(traces.between(0.5, 0.5, 1)), None) if traces else None,
-        traces.lost(_LOST).traces if traces else (),
-        explain(traces) if traces else None,
+        examples.followed,
+        examples.slowest,
+        examples.median,
+        _lost(folder, examples),
+        explain(examples) if examples.followed else None,
         tuple(passages[:MOST]),
         tuple(read_last_seen(folder)),
         tuple(read_kinds(folder, asked, passages)),
     )
+
+
+def _lost(folder: RunFolder, examples: Examples) -> tuple[Trace, ...]:
+    """Of a run it is known which messages never arrived."""
+    if is_stored(folder, JOURNEYS) and is_stored(folder, HOPS):
+        return Traces(folder).lost(_LOST).traces
+    return examples.stuck
 
 
 def _span_s(conversations: Conversations, traffic: Traffic) -> float:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from battlebrokers.analysis.examples import read_examples
 from battlebrokers.analysis.explanation import explain as explain_traces
 from battlebrokers.analysis.traces import Trace, Traces
 from battlebrokers.catalog.references import resolve_run
@@ -80,7 +81,7 @@ def explain(reference: Reference, runs: Runs = RUNS_DEFAULT, as_json: AsJson = F
     Compares the slowest hundredth of the followed messages with the faster half: where do they spend the difference?
     `bb trace` shows single messages.
     """
-    explanation = explain_traces(Traces(_folder(reference, runs)))
+    explanation = explain_traces(read_examples(_folder(reference, runs)))
     if as_json:
         culprit = explanation.culprit.service if explanation.culprit else None
         document = asdict(explanation) | {"culprit": culprit, "sentences": explanation.sentences()}

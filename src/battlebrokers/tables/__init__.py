@@ -12,12 +12,12 @@ from battlebrokers.tables.packets import PACKETS
 from battlebrokers.tables.publishes import ACKS, PUBLISHES
 from battlebrokers.tables.resources import CLOCKS, RESOURCES
 from battlebrokers.tables.streams import STREAMS
-from battlebrokers.tables.wire import ENDINGS, HOPS, KINDS, PASSAGES, RESPONSES, TRAFFIC
+from battlebrokers.tables.wire import ENDINGS, EXAMPLES, HOPS, KINDS, PASSAGES, RESPONSES, TRAFFIC
 
 RECORDED = (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES, RESOURCES, CLOCKS)
 DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, PUBLISHING, ACTIONS, BALANCE, SERVICES)
 DECODED = (PACKETS, STREAMS, MESSAGES, EXCHANGES)
-WIRE = (HOPS, RESPONSES, TRAFFIC, KINDS, PASSAGES, ENDINGS)
+WIRE = (HOPS, RESPONSES, TRAFFIC, KINDS, PASSAGES, ENDINGS, EXAMPLES)
 ALL_TABLES = tuple(sorted(RECORDED + DECODED + DERIVED + WIRE, key=lambda table: LAYERS.index(table.layer)))
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "DELIVERIES",
     "DERIVED",
     "ENDINGS",
+    "EXAMPLES",
     "EXCHANGES",
     "HOPS",
     "JOURNEYS",

@@ -112,9 +112,20 @@ PASSAGES = Table(
 ENDINGS = Table(
     name="endings",
     layer="measures",
-    about="Where followed messages were seen last that never went out again.",
+    about="Where followed messages were seen last that never arrived: it sends others on, but not them.",
     columns=(
         Column("service", "string", "Whoever received them last."),
         Column("n", "int64", "Messages."),
+    ),
+)
+
+EXAMPLES = Table(
+    name="examples",
+    layer="measures",
+    about="One leg of a followed message that was chosen as an example; the other columns are those of `hops`.",
+    columns=(
+        Column("chosen", "string", "As what: `slowest`, `slow` (of the slowest hundredth), `ordinary` (of the faster half), `median`, `stuck` (never arrived)."),
+        Column("chosen_from", "int64", "How many messages were followed in all."),
+        *HOPS.columns,
     ),
 )

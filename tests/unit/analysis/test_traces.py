@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from battlebrokers.analysis.examples import read_examples
 from battlebrokers.analysis.explanation import WIRE, explain
 from battlebrokers.analysis.traces import Lost, Traces
 from battlebrokers.errors import InputError
-from battlebrokers.tables import HOPS, JOURNEYS
+from battlebrokers.pipeline.stages.examples import ExampleSum
+from battlebrokers.tables import EXAMPLES, HOPS, JOURNEYS
 from battlebrokers.tables.run_folder import RunFolder
 
 MS = 1_000_000
@@ -45,7 +47,12 @@ def journey(trace: int, gateway_ms: float, queue_ms: float) -> list[dict]:
 def folder(path: Path, rows: list[dict], lost: list[tuple[int, int]] | None = None) -> RunFolder:
     run = RunFolder(path)
     run.table(HOPS).mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows, schema=HOPS.arrow_schema()), run.table(HOPS) / "a.parquet")
+    legs = pa.Table.from_pylist(rows, schema=HOPS.arrow_schema())
+    pq.write_table(legs, run.table(HOPS) / "a.parquet")
+    chosen = ExampleSum()
+    chosen.add(legs.sort_by([("trace", "ascending"), ("leg", "ascending")]))
+    run.table(EXAMPLES).mkdir(parents=True)
+    pq.write_table(chosen.table({row["sender"] for row in rows}), run.table(EXAMPLES) / "a.parquet")
     if lost is not None:
         run.table(JOURNEYS).mkdir(parents=True)
         journeys = pa.table(
@@ -110,7 +117,7 @@ def test_legs_that_name_each_other_as_parents_end(tmp_path):
 
 def test_the_service_in_which_slow_messages_wait_is_named(tmp_path):
     rows = [row for n in range(400) for row in journey(n, 2, 40 if n % 80 == 0 else 3)]
-    explanation = explain(Traces(folder(tmp_path, rows)))
+    explanation = explain(read_examples(folder(tmp_path, rows)))
     assert explanation.culprit is not None
     assert explanation.culprit.service == "queue"
     assert explanation.culprit.slow_mean_ns == pytest.approx(40 * MS)
@@ -123,13 +130,13 @@ def test_the_service_in_which_slow_messages_wait_is_named(tmp_path):
 
 def test_nobody_is_named_when_all_get_slower_together(tmp_path):
     rows = [row for n in range(400) for row in journey(n, *((30, 30) if n % 80 == 0 else (3, 3)))]
-    explanation = explain(Traces(folder(tmp_path, rows)))
+    explanation = explain(read_examples(folder(tmp_path, rows)))
     assert explanation.culprit is None
     assert "No single service" in explanation.sentences()[1]
 
 
 def test_few_messages_explain_nothing(tmp_path):
-    explanation = explain(Traces(folder(tmp_path, journey(1, 1, 90))))
+    explanation = explain(read_examples(folder(tmp_path, journey(1, 1, 90))))
     assert explanation.culprit is None
     assert "too few" in explanation.sentences()[0]
 
@@ -141,7 +148,8 @@ def test_without_followed_messages_there_is_a_hint(tmp_path):
 
 
 def test_an_empty_table_is_no_error(tmp_path):
-    traces = Traces(folder(tmp_path, []))
+    run = folder(tmp_path, [])
+    traces = Traces(run)
     assert (len(traces), traces.slowest(3), traces.lost(3)) == (0, [], Lost(0, 0, ()))
-    assert explain(traces).shares == ()
-    assert explain(traces).sentences() == ["No message was seen on two wires, so none could be followed."]
+    assert explain(read_examples(run)).shares == ()
+    assert explain(read_examples(run)).sentences() == ["No message was seen on two wires, so none could be followed."]

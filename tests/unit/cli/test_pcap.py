@@ -30,7 +30,8 @@ class MadeUpAnalyst:
 
     @classmethod
     @contextmanager
-    def start(cls, _master: str, *, idle: bool):
+    def start(cls, _master: str, *, expected_events: int, idle: bool):
+        assert (expected_events, idle) == (1, False)
         yield cls()
 
     def decode(self, _places, target, _services, _progress):

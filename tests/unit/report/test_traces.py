@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console
 
+from battlebrokers.analysis.examples import read_examples
 from battlebrokers.analysis.explanation import explain
 from battlebrokers.analysis.traces import Lost, Traces
 from battlebrokers.report.traces import print_explanation, print_lost, print_slowest
@@ -42,13 +43,14 @@ def test_when_nothing_was_lost_that_is_said(tmp_path):
 
 
 def test_when_nothing_could_be_followed_the_reason_is_given(tmp_path):
-    traces = Traces(Wires().write(tmp_path))
+    folder = Wires().write(tmp_path)
+    traces = Traces(folder)
     assert "No message was seen on two wires" in printed(print_slowest, traces.slowest(2), len(traces))
-    assert "No message was seen on two wires" in printed(print_explanation, explain(traces))
+    assert "No message was seen on two wires" in printed(print_explanation, explain(read_examples(folder)))
 
 
 def test_an_explanation_lists_the_services_under_their_headings(tmp_path):
-    lines = printed(print_explanation, explain(Traces(small_system().write(tmp_path)))).splitlines()
+    lines = printed(print_explanation, explain(read_examples(small_system().write(tmp_path)))).splitlines()
     head = next(line for line in lines if "time inside" in line)
     (redis,) = [line for line in lines if line.strip().startswith("redis  ")]
     assert head.index("slowest hundredth") + len("slowest hundredth") == redis.index(" %") + 2

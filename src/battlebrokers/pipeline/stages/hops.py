@@ -49,6 +49,7 @@ class HopStage:
                 file.write(rows)
         sums = Sums()
         sums.passages.add(legs)
+        sums.examples.add(legs)
         sums.kinds.add_followed(legs)
         sums.cut()
         yield sums

@@ -1,8 +1,7 @@
-"""Legs of followed messages → `passages` and `endings`: how they went on and where they stayed, added up anywhere."""
+"""Legs of followed messages → `passages`: how they went from service to service, added up anywhere."""
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -11,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from battlebrokers.pipeline.stages.kinds import KEY
-from battlebrokers.pipeline.stages.peers import OUTSIDE, as_array, codes, numbers
+from battlebrokers.pipeline.stages.peers import codes, numbers
 from battlebrokers.pipeline.stages.responses import Took
-from battlebrokers.tables import ENDINGS, PASSAGES
+from battlebrokers.tables import PASSAGES
 
 _QUANTILES = {"p50_ns": 0.5, "p95_ns": 0.95}
 
@@ -24,7 +23,6 @@ class PassageSum:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], Took] = {}
         """How long the sender of each kind kept them; `unanswered` are those that began there."""
-        self._endings: Counter[str] = Counter()
 
     def add(self, legs: pa.Table) -> None:
         """All legs of some messages, each message's together and in their order."""
@@ -41,18 +39,6 @@ class PassageSum:
             took.n += end - start
             took.unanswered += int(np.count_nonzero(began[start:end]))
             took.time(inside_ns[start:end][~began[start:end]])
-        self._end(legs)
-
-    def _end(self, legs: pa.Table) -> None:
-        """Of the messages that never went out again, whoever had them last."""
-        trace, received = numbers(legs["trace"]), numbers(legs["received_ns"])
-        out = pc.equal(legs["receiver"], OUTSIDE).combine_chunks().to_numpy(zero_copy_only=False)
-        starts = np.flatnonzero(np.append(True, trace[1:] != trace[:-1]))
-        left = np.logical_or.reduceat(out, starts)
-        which = np.cumsum(np.append(True, trace[1:] != trace[:-1])) - 1
-        order = np.lexsort((received, which))
-        last = order[np.append(starts[1:], len(trace)) - 1]
-        self._endings.update(legs["receiver"].take(as_array(last[~left])).to_pylist())
 
     def thin(self) -> None:
         """Before it travels."""
@@ -63,9 +49,8 @@ class PassageSum:
         """That of another task."""
         for key, took in other._kept.items():
             self._kept.setdefault(key, Took()).merge(took)
-        self._endings += other._endings
 
-    def passages(self) -> pa.Table:
+    def table(self) -> pa.Table:
         """The rows of `passages`, the most frequent first."""
         rows: list[dict[str, Any]] = []
         for key, took in sorted(self._kept.items(), key=lambda one: (-one[1].n, one[0])):
@@ -73,7 +58,6 @@ class PassageSum:
             rows.append({**dict(zip(KEY, key, strict=True)), "n": took.n, **times})
         return pa.Table.from_pylist(rows, schema=PASSAGES.arrow_schema())
 
-    def endings(self) -> pa.Table:
-        """The rows of `endings`, the most frequent first."""
-        order = sorted(self._endings.items(), key=lambda one: (-one[1], one[0]))
-        return pa.Table.from_pylist([{"service": name, "n": n} for name, n in order], schema=ENDINGS.arrow_schema())
+    def senders(self) -> set[str]:
+        """Whoever sent anything on."""
+        return {key[0] for key in self._kept}
