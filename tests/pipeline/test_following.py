@@ -16,7 +16,6 @@ from battlebrokers.pipeline.stages.peers import peers_of
 from battlebrokers.pipeline.stages.sums import Sums
 from battlebrokers.pipeline.stages.wires import add_up
 from battlebrokers.tables import MESSAGES, STREAMS, Table
-from support.labelled_trace import STREAMS as CONNECTIONS
 from support.labelled_trace import Pair, Trace, judge, labelled_trace, pairs_of, same_payload
 
 SEEDS = (1, 2, 3)
@@ -27,7 +26,7 @@ def trace(request: pytest.FixtureRequest) -> Trace:
     return labelled_trace(seed=request.param)
 
 
-def followed(rows: Iterable[dict[str, Any]]) -> dict[str, set[Pair]]:
+def followed(trace: Trace) -> dict[str, set[Pair]]:
     """Rows in, pairs out, per way of matching: the one place that knows which code does it."""
 
     def batch(table: Table, given: Iterable[dict[str, Any]]) -> pa.RecordBatch:
@@ -36,10 +35,10 @@ def followed(rows: Iterable[dict[str, Any]]) -> dict[str, set[Pair]]:
 
     streams = [
         {"stream": stream, "client_service": client, "server_service": server, "server": "10.0.0.9", "server_port": 1}
-        for stream, (client, server) in CONNECTIONS.items()
+        for stream, (client, server) in trace.connections.items()
     ]
     peers = peers_of([batch(STREAMS, streams)], np.empty(0, dtype=np.int64))
-    (seen,) = add_up(peers, [], [batch(MESSAGES, rows)], Sums())
+    (seen,) = add_up(peers, [], [batch(MESSAGES, trace.rows)], Sums())
     groups: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for row in hops(seen).select(["matched_by", "trace", "stream", "number"]).to_pylist():
         groups[row["matched_by"], row["trace"]].append((row["stream"], row["number"]))
@@ -66,7 +65,7 @@ def header_rows(trace: Trace) -> set[Pair]:
 
 
 def test_headers_and_fingerprints_link_what_they_can_and_nothing_else(trace: Trace) -> None:
-    found = followed(trace.rows)
+    found = followed(trace)
     headers = judge(found["header"], trace.true_pairs, header_rows(trace))
     assert (headers.precision, headers.recall) == (1.0, 1.0)
     without = same_payload(trace) - header_rows(trace)
@@ -74,8 +73,21 @@ def test_headers_and_fingerprints_link_what_they_can_and_nothing_else(trace: Tra
     assert (fingerprints.precision, fingerprints.recall) == (1.0, 1.0)
 
 
+def test_the_same_words_on_connections_of_their_own_are_different_messages() -> None:
+    trace = labelled_trace(one_shot=True)
+    found = followed(trace)
+    origins: dict[bytes, set[int]] = defaultdict(set)
+    for key, payload in trace.payloads.items():
+        if key[0] % 10 == 1:
+            origins[payload].add(key[0])
+    once = {key for key, payload in trace.payloads.items() if len(origins[payload]) <= 1}
+    findable = {pair for pair in same_payload(trace) - header_rows(trace) if pair <= once}
+    fingerprints = judge(found["fingerprint"], trace.true_pairs, findable)
+    assert (fingerprints.precision, fingerprints.recall) == (1.0, 1.0)
+
+
 def test_without_identifiers_what_services_wrap_is_lost_from_sight(trace: Trace) -> None:
-    found = set().union(*followed(trace.rows).values())
+    found = set().union(*followed(trace).values())
     identified = trace.pairs["identified"] | trace.pairs["encoded"]
     assert judge(found, trace.true_pairs, identified).recall < 0.35
     both = found | by_id(trace)

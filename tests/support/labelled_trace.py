@@ -12,7 +12,7 @@ import random
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import combinations
 from typing import Any
@@ -66,6 +66,8 @@ class Trace:
     family: dict[tuple[int, int], str]
     pairs: dict[str, set[Pair]]
     """Per family of messages: which rows are the same message."""
+    connections: dict[int, tuple[str | None, str]]
+    """Who opened each connection, and to whom."""
 
     @property
     def true_pairs(self) -> set[Pair]:
@@ -102,8 +104,11 @@ def same_payload(trace: Trace) -> set[Pair]:
     return pairs_of(once) & trace.true_pairs
 
 
-def labelled_trace(each: int = 60, seed: int = 1) -> Trace:
-    """`each` messages of every family, a few milliseconds apart, so that about thirty are under way at once."""
+def labelled_trace(each: int = 60, seed: int = 1, *, one_shot: bool = False) -> Trace:
+    """`each` messages of every family, a few milliseconds apart, so that about thirty are under way at once.
+
+    With `one_shot` every message has a connection of its own on every leg, as without keep-alive.
+    """
     chance = random.Random(seed)
     order = [(family, number) for family in FAMILIES for number in range(each)]
     chance.shuffle(order)
@@ -117,7 +122,10 @@ def labelled_trace(each: int = 60, seed: int = 1) -> Trace:
             if family == "header" and leg == 0 and number % 10 == 0:
                 said.append(Said(told, family, stream, sender, protocol, at_ns + MS, payload))  # sent again
             at_ns += chance.randrange(5 * MS, 30 * MS)
-    return _numbered(sorted(said, key=lambda one: (one.first_ns, one.stream)))
+    in_order = sorted(said, key=lambda one: (one.first_ns, one.stream))
+    if one_shot:
+        in_order = [replace(one, stream=one.stream + 10 * place) for place, one in enumerate(in_order, 1)]
+    return _numbered(in_order)
 
 
 def _hash(payload: bytes) -> int:
@@ -137,7 +145,7 @@ def _numbered(said: list[Said]) -> Trace:
     pairs = {
         family: pairs_of(keys for (whose, _), keys in groups.items() if whose == family) for family in set(FAMILIES)
     }
-    return Trace(rows, payloads, families, pairs)
+    return Trace(rows, payloads, families, pairs, {one.stream: STREAMS[one.stream % 10] for one in said})
 
 
 def _header(number: int, chance: random.Random) -> list[bytes]:

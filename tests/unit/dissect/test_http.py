@@ -44,6 +44,17 @@ def test_interim_answers_are_part_of_the_final_one():
     assert said.exchanges[0].response_bytes == len(hold_on) + len(OK)
 
 
+def test_an_answer_before_the_request_is_whole_does_not_shift_later_ones():
+    """As nginx refuses a POST: the HEAD after it is still answered without a body."""
+    head = b"POST /p HTTP/1.1\r\nContent-Length: 3\r\n\r\n"
+    refused = b"HTTP/1.1 405 Not Allowed\r\nContent-Length: 0\r\n\r\n"
+    turns = [(CLIENT, head), (SERVER, refused), (CLIENT, b"abc"), (CLIENT, b"HEAD /x HTTP/1.1\r\n\r\n")]
+    turns += [(SERVER, b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"), (CLIENT, GET), (SERVER, OK)]
+    said = heard(turns, 8080)
+    assert said.pairs == [("POST", "405"), ("HEAD", "200"), ("GET", "200")]
+    assert said.stream.malformed == said.stream.undecoded_bytes == 0
+
+
 def test_some_answers_have_no_body_whatever_they_say():
     head = b"HEAD /x HTTP/1.1\r\n\r\n"
     said = heard(

@@ -157,9 +157,11 @@ class _Http:
                 talk.answer(sender, interim, final=False)
         side.interim = []
         side.asked.append(method)
-        side.holding = method == "CONNECT" or (
-            "upgrade" in headers and "upgrade" in headers.get("connection", "").lower()
-        )
+        # Answered before it was whole, or given up by the talk: no answer to that one is to come.
+        while len(side.asked) > talk.waiting(sender):
+            side.asked.popleft()
+        changes = "upgrade" in headers and "upgrade" in headers.get("connection", "").lower()
+        side.holding = bool(side.asked) and (method == "CONNECT" or changes)
         return end
 
     def _response(

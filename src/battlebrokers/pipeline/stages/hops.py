@@ -78,7 +78,10 @@ def hops(seen: pa.Table) -> pa.Table:
         "confidence": pa.array(_CONFIDENCE, pa.float64()).take(by),
     }
     schema = HOPS.arrow_schema()
-    return pa.table([columns[name] for name in schema.names], schema=schema)
+    legs = pa.table([columns[name] for name in schema.names], schema=schema)
+    # The same words from two origins are two messages, however many connections they take; ours says which it is.
+    origins = np.bincount(first[orphan], minlength=len(first))[first]
+    return legs.filter(_mask((numbers(by) == 0) | (origins == 1)))
 
 
 def _unambiguous(seen: pa.Table) -> npt.NDArray[np.bool_]:
