@@ -13,7 +13,7 @@ from battlebrokers.dissect.frames import frames_of
 from battlebrokers.dissect.parts import chunks, walker
 from battlebrokers.pipeline.sources.files import RandomFile
 from battlebrokers.pipeline.stages import packet_blocks
-from battlebrokers.pipeline.stages.packet_blocks import PACKET, Block, block_of, by_conversation, split
+from battlebrokers.pipeline.stages.packet_blocks import Block, block_of, by_conversation, packed, split, unpacked
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def packets(tmp_path_factory: pytest.TempPathFactory) -> Block:
 
 
 def test_every_packet_goes_to_exactly_one_part_and_a_conversation_to_one(packets: Block) -> None:
-    found = {number: np.frombuffer(block, dtype=PACKET) for number, block in split(packets, 5)}
+    found = {number: unpacked(block) for number, block in split(packets, 5)}
     assert sum(map(len, found.values())) == len(packets)
     owners = {int(stream): number for number, block in found.items() for stream in np.unique(block["stream"])}
     assert len(owners) == len(np.unique(packets["stream"]))
@@ -46,7 +46,7 @@ def test_packets_come_by_conversation_and_time_however_many_are_held(
     packets: Block, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packet_blocks, "_PIECE", 97)
-    pieces = [packets[start : start + 311].tobytes() for start in range(0, len(packets), 311)]
+    pieces = [packed(packets[start : start + 311]) for start in range(0, len(packets), 311)]
     np.random.default_rng(1).shuffle(pieces)
     steps = list(by_conversation(pieces, most))
     assert len(steps) > 1 or most == 10**9

@@ -36,9 +36,11 @@ from battlebrokers.tables.manifest import Manifest
 Progress = Callable[[str, int, int], None]
 SUMMARY = "decoded/summary.json"
 _WRITTEN = (PACKETS, STREAMS, MESSAGES, EXCHANGES, *WIRE)
-_SHARE_BYTES = 24 << 20
+_SHARE_BYTES = 16 << 20
 """About so much of the captures a task follows the conversations of."""
 _LEAST_SHARE_BYTES = 2 << 20
+_SHARES_FOLLOWED = 4
+"""Following messages is so much less work that a task takes several shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def decode(
     spark: SparkSession, captures: Captures, target: Store, on_progress: Progress = lambda *_: None
 ) -> dict[str, Any]:
     """Write the tables of what was captured and a summary; returns the summary."""
+    wake_workers(spark)
     began = time.monotonic()
     target.delete("decoded")
     for table in _WRITTEN:
@@ -100,7 +103,10 @@ class _Work:
         self._folders = folders
         self._parts = file_parts(plain, PART_BYTES)
         self._shares = _shares(sum(_size(path) for path in plain), self._context.defaultParallelism)
-        self._tasks = len(self._parts) + 3 * self._shares
+        self._followers = max(
+            1, min(self._shares, 2 * self._context.defaultParallelism), self._shares // _SHARES_FOLLOWED
+        )
+        self._tasks = len(self._parts) + self._shares + 2 * self._followers
 
     def decode(self, on_progress: Progress) -> Counts:
         """Captures to packets, streams, messages and exchanges."""
@@ -120,9 +126,9 @@ class _Work:
     def add_up(self, on_progress: Progress) -> Sums:
         """What was decoded to hops, and the sums of responses and traffic."""
         left_out = self._context.broadcast(self._twins())
-        wires = WireStage(self._folders, left_out, self._shares)
-        tasks = self._context.parallelize(range(self._shares), self._shares)
-        found = _moved(tasks.mapPartitions(wires), self._shares)
+        wires = WireStage(self._folders, left_out, self._followers)
+        tasks = self._context.parallelize(range(self._shares), self._followers)
+        found = _moved(tasks.mapPartitions(wires), self._followers)
         sums = Sums()
         with self._telling("following", len(self._parts) + self._shares, on_progress):
             for one in found.mapPartitionsWithIndex(HopStage(self._folders[HOPS.name])).collect():
@@ -170,6 +176,12 @@ def _size(path: str) -> int:
 def _shares(size_bytes: int, parallel: int) -> int:
     """In how many shares conversations are followed: enough for all cores, small enough for each one's memory."""
     return max(1, size_bytes // _SHARE_BYTES, min(2 * parallel, size_bytes // _LEAST_SHARE_BYTES))
+
+
+def wake_workers(spark: SparkSession) -> None:
+    """Have Spark start its Python workers, which is a part of its start and takes a second."""
+    parallel = spark.sparkContext.defaultParallelism
+    spark.sparkContext.parallelize(range(parallel), parallel).count()
 
 
 def _damages(files: Sequence[str], counts: Counts) -> Iterable[dict[str, Any]]:

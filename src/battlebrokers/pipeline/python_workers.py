@@ -5,6 +5,8 @@ Started by Spark (`spark.python.daemon.module`) when a stage runs Python for the
 
 from __future__ import annotations
 
+import gc
+
 from battlebrokers.pipeline.without_pandas import hide_pandas
 
 if __name__ == "__main__":
@@ -19,4 +21,7 @@ if __name__ == "__main__":
     from battlebrokers.pipeline.stages import packets, streams, wires  # noqa: F401
 
     dissectors()
+    # Conversations make lists of millions of plain values and no cycles: looking through them again and again is in vain.
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1000)
     manager()

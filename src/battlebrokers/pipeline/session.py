@@ -132,6 +132,9 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            # What is shuffled on one machine stays in its page cache: packing it costs more than it saves.
+            "spark.shuffle.compress": "false",
+            "spark.shuffle.spill.compress": "false",
             # Plain files, without a checksum file beside each.
             "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         }

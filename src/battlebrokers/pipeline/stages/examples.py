@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from battlebrokers.pipeline.stages.peers import OUTSIDE, Numbers, as_array, codes, numbers
+from battlebrokers.pipeline.stages.peers import OUTSIDE, Numbers, as_array, codes, distinct, numbers
 from battlebrokers.pipeline.stages.responses import Took
 from battlebrokers.tables import ENDINGS, EXAMPLES
 
@@ -140,14 +140,17 @@ def _trails(messages: _Messages) -> Iterator[tuple[Trail, Numbers]]:
     receiver, names = codes([legs["receiver"]])
     few = np.minimum(receiver, _MOST_PEERS)
     everybody: npt.NDArray[np.int64] = np.bitwise_or.reduceat(np.left_shift(1, few), starts)
+    received = numbers(legs["received_ns"])
     message = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, legs.num_rows)))
-    order = np.lexsort((numbers(legs["received_ns"]), message))
-    last = few[order[np.append(starts[1:], legs.num_rows) - 1]]
-    both = np.stack((everybody, last), axis=1)
-    different, place = np.unique(both, axis=0, return_inverse=True)
-    place = place.reshape(-1)
+    latest = np.flatnonzero(received == np.maximum.reduceat(received, starts)[message])
+    last = np.zeros(len(starts), dtype=np.int64)
+    last[message[latest]] = few[latest]
+    trail, trails = distinct(everybody)
+    place, different = distinct(trail * (_MOST_PEERS + 1) + last)
     words = [name for (name,) in names[:_MOST_PEERS]] + ["others"]
-    for number, (mask, final) in enumerate(different.tolist()):
+    for number, code in enumerate(different.tolist()):
+        which, final = divmod(code, _MOST_PEERS + 1)
+        mask = int(trails[which])
         heard = tuple(word for bit, word in enumerate(words) if mask >> bit & 1)
         yield (words[final], heard), np.flatnonzero(place == number)
 

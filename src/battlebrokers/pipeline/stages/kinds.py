@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from battlebrokers.pipeline.stages.peers import Numbers, Peers, as_array, numbers
+from battlebrokers.pipeline.stages.peers import Numbers, Peers, as_array, codes, numbers
 from battlebrokers.tables import KINDS
 
 KEY = ["sender", "receiver", "protocol", "kind"]
@@ -82,23 +82,22 @@ class KindSum:
         schema = KINDS.arrow_schema()
         if not self._kinds:
             return schema.empty_table()
-        kinds = _summed(pa.concat_tables(self._kinds), KEY, _SUMS).to_pylist()
-        followed = _numbers_by(self._followed, _NAME)
-        delays = _buckets_by(self._delays)
+        names = _summed(pa.concat_tables(self._names), _NAME, _SUMS)
+        names = names.filter(pc.not_equal(names["name"], ""))
+        known = _numbers_by(names.select(KEY).append_column("n", _ones(names.num_rows)), KEY)
+        told = _most_frequent(names, _TOLD)
+        followed = _numbers_by(_only(self._followed, told), _NAME)
+        delays = _delays_by(_only(self._delays, told))
         rows: list[dict[str, Any]] = []
-        names: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-        told = _summed(pa.concat_tables(self._names), _NAME, _SUMS).sort_by(
-            [("n", "descending"), ("name", "ascending")]
-        )
+        of_kind: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for row in told.to_pylist():
-            names.setdefault(_of(row, KEY), []).append(row)
+            place = _of(row, _NAME)
+            row |= {"names": 1, "followed": followed.get(place, 0), **delays.get(place, {})}
+            of_kind.setdefault(place[:-1], []).append(row)
+        kinds = _summed(pa.concat_tables(self._kinds), KEY, _SUMS).to_pylist()
         for kind in sorted(kinds, key=lambda row: (-row["n"], _of(row, KEY))):
-            known = [row for row in names.get(_of(kind, KEY), []) if row["name"]]
-            rows.append({**kind, "name": None, "names": len(known), "followed": 0})
-            rows += [
-                {**row, "names": 1, "followed": followed.get(_of(row, _NAME), 0), **delays.get(_of(row, _NAME), {})}
-                for row in known[:_TOLD]
-            ]
+            key = _of(kind, KEY)
+            rows += [{**kind, "name": None, "names": known.get(key, 0), "followed": 0}, *of_kind.get(key, [])]
         return pa.Table.from_pylist(rows, schema=schema)
 
 
@@ -140,19 +139,35 @@ def _of(row: dict[str, Any], keys: list[str]) -> tuple[str, ...]:
     return tuple(row[key] for key in keys)
 
 
-def _numbers_by(tables: list[pa.Table], keys: list[str]) -> dict[tuple[str, ...], int]:
+def _most_frequent(names: pa.Table, most: int) -> pa.Table:
+    """The most frequent names of each kind, the most frequent first."""
+    ordered = names.sort_by([*((key, "ascending") for key in KEY), ("n", "descending"), ("name", "ascending")])
+    kind, _ = codes([ordered[key] for key in KEY])
+    starts = np.flatnonzero(np.append(True, kind[1:] != kind[:-1])) if len(kind) else kind
+    rank = np.arange(len(kind)) - np.repeat(starts, np.diff(np.append(starts, len(kind))))
+    return ordered.filter(pa.array(rank < most))
+
+
+def _only(tables: list[pa.Table], told: pa.Table) -> pa.Table | None:
+    """Rows of these names."""
     if not tables:
+        return None
+    return pa.concat_tables(tables).join(told.select(_NAME), _NAME, join_type="left semi")
+
+
+def _numbers_by(table: pa.Table | None, keys: list[str]) -> dict[tuple[str, ...], int]:
+    if table is None:
         return {}
-    return {_of(row, keys): row["n"] for row in _summed(pa.concat_tables(tables), keys, ["n"]).to_pylist()}
+    return {_of(row, keys): row["n"] for row in _summed(table, keys, ["n"]).to_pylist()}
 
 
-def _buckets_by(tables: list[pa.Table]) -> dict[tuple[str, ...], dict[str, int]]:
+def _delays_by(table: pa.Table | None) -> dict[tuple[str, ...], dict[str, int]]:
     """Median and 99th percentile of each name's delays."""
-    if not tables:
+    if table is None:
         return {}
     ordered = [(key, "ascending") for key in (*_NAME, "bucket")]
     buckets: dict[tuple[str, ...], list[tuple[int, int]]] = {}
-    for row in _summed(pa.concat_tables(tables), [*_NAME, "bucket"], ["n"]).sort_by(ordered).to_pylist():
+    for row in _summed(table, [*_NAME, "bucket"], ["n"]).sort_by(ordered).to_pylist():
         buckets.setdefault(_of(row, _NAME), []).append((row["bucket"], row["n"]))
     found = {}
     for key, counts in buckets.items():

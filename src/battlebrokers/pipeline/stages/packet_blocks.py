@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from battlebrokers.dissect.frames import Frames
 from battlebrokers.dissect.headers import ABSENT, TRUNCATED
@@ -32,6 +33,8 @@ _MAPPED = np.uint64(0xFFFF << 32)
 MOST_PACKETS = 2_000_000
 """Sorted at a time; more than that are sorted in pieces and merged from the disk."""
 _PIECE = 65_536
+_COUNT_BYTES = 8
+_LZ4 = pa.Codec("lz4")
 
 
 def block_of(frames: Frames, file: int) -> Block:
@@ -78,10 +81,24 @@ def _before(one: tuple[npt.NDArray[Any], ...], other: tuple[npt.NDArray[Any], ..
     return result
 
 
+def packed(block: Block) -> bytes:
+    """A block as it travels: a quarter of its size, which takes less time than moving the rest would."""
+    content = block.tobytes()
+    smaller: bytes = _LZ4.compress(content, asbytes=True)
+    return len(block).to_bytes(_COUNT_BYTES, "little") + smaller
+
+
+def unpacked(content: bytes) -> Block:
+    """The block again."""
+    count = int.from_bytes(content[:_COUNT_BYTES], "little")
+    rows = _LZ4.decompress(memoryview(content)[_COUNT_BYTES:], count * PACKET.itemsize)
+    return np.frombuffer(rows, dtype=PACKET)
+
+
 def split(block: Block, parts: int) -> Iterator[tuple[int, bytes]]:
-    """The block's packets by the part their conversation belongs to; parts without any are left out."""
+    """The block's packets, packed, by the part their conversation belongs to; parts without any are left out."""
     if parts == 1:
-        yield 0, block.tobytes()
+        yield 0, packed(block)
         return
     part = (block["stream"].view(np.uint64) % np.uint64(parts)).astype(np.int64)
     order = np.argsort(part, kind="stable")
@@ -90,19 +107,19 @@ def split(block: Block, parts: int) -> Iterator[tuple[int, bytes]]:
     ordered = block[order]
     for number, end in enumerate(ends.tolist()):
         if end > start:
-            yield number, ordered[start:end].tobytes()
+            yield number, packed(ordered[start:end])
         start = end
 
 
 def by_conversation(blocks: Iterable[bytes], most: int = MOST_PACKETS) -> Iterator[Block]:
     """All packets, conversation by conversation and each in the order of capture, a bounded number at a time."""
-    held: list[bytes] = []
+    held: list[Block] = []
     count = 0
     with tempfile.TemporaryFile() as spilled:
         pieces: list[tuple[int, int]] = []
-        for block in blocks:
-            held.append(block)
-            count += len(block) // PACKET.itemsize
+        for content in blocks:
+            held.append(unpacked(content))
+            count += len(held[-1])
             if count >= most:
                 pieces.append(_spill(spilled, _sorted(held)))
                 held, count = [], 0
@@ -116,8 +133,8 @@ def by_conversation(blocks: Iterable[bytes], most: int = MOST_PACKETS) -> Iterat
         yield from _merged([whole[start:end] for start, end in pieces])
 
 
-def _sorted(blocks: list[bytes]) -> Block:
-    packets: Block = np.frombuffer(b"".join(blocks), dtype=PACKET)
+def _sorted(blocks: list[Block]) -> Block:
+    packets: Block = np.concatenate(blocks) if blocks else np.empty(0, dtype=PACKET)
     # Which task's block came first is chance: places in files decide between packets of one moment.
     return packets[np.lexsort((packets["payload_at"], packets["captured_ns"], packets["stream"]))]
 
@@ -136,10 +153,10 @@ def _merged(pieces: list[Block]) -> Iterator[Block]:
         unfinished = [
             part[-1] for part, piece, start in zip(ahead, pieces, at, strict=True) if start + len(part) < len(piece)
         ]
-        parts = [np.array(part) for part in ahead if len(part)]
+        parts = [part for part in ahead if len(part)]
         if not parts:
             return
-        step = _sorted([part.tobytes() for part in parts])
+        step = _sorted(parts)
         if unfinished:
             last = min(unfinished, key=_key)
             complete = int(np.count_nonzero(_at_most(step, last)))

@@ -98,7 +98,7 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Numbers, list[tuple[str, 
         encoded = pc.dictionary_encode(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
         words.append(encoded.dictionary.to_pylist())
         combined = combined * len(words[-1]) + numbers(encoded.indices)
-    different, places = np.unique(combined, return_inverse=True)
+    places, different = distinct(combined)
     found: list[tuple[str, ...]] = []
     for code in different.tolist():
         combination: list[str] = []
@@ -107,6 +107,12 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Numbers, list[tuple[str, 
             combination.append(known[place])
         found.append(tuple(reversed(combination)))
     return places, found
+
+
+def distinct(values: Numbers) -> tuple[Numbers, Numbers]:
+    """For each number its place among the different ones, and those; unsorted, so without sorting."""
+    encoded = as_array(values).dictionary_encode()
+    return numbers(encoded.indices), numbers(encoded.dictionary)
 
 
 def as_array(values: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> pa.Array:

@@ -28,6 +28,7 @@ _EXCHANGE = [
 _LEAST_FINGERPRINTED_BYTES = 8
 """Shorter payloads say the same too often to be followed."""
 _NUMBER_BITS = 36
+_PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 Moved = tuple[int, bytes | Sums]
@@ -142,7 +143,7 @@ def split(seen: pa.Table, parts: int) -> Iterator[tuple[int, bytes]]:
     for number, end in enumerate(np.cumsum(np.bincount(part, minlength=parts)).tolist()):
         if end > start:
             sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, SIGHTING) as writer:
+            with pa.ipc.new_stream(sink, SIGHTING, options=_PACKED) as writer:
                 writer.write_table(ordered.slice(start, end - start))
             yield number, sink.getvalue().to_pybytes()
         start = end
