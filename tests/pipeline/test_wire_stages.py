@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from battlebrokers.pipeline.stages.examples import ExampleSum
@@ -16,7 +15,7 @@ from battlebrokers.pipeline.stages.hops import SIGHTING, hops
 from battlebrokers.pipeline.stages.peers import keys, peers_of
 from battlebrokers.pipeline.stages.responses import Took
 from battlebrokers.pipeline.stages.sums import Sums
-from battlebrokers.pipeline.stages.wires import add_up, split
+from battlebrokers.pipeline.stages.wires import add_up, share_of, split
 from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, STREAMS, Table
 
 SECOND = 1_000_000_000
@@ -317,7 +316,7 @@ def _journeys(count: int, slow_every: int) -> pa.Table:
 @pytest.mark.parametrize("tasks", [1, 5])
 def test_examples_are_the_slowest_slow_ordinary_and_usual_messages(tasks: int) -> None:
     legs = _journeys(3000, slow_every=100)
-    share = pc.bit_wise_and(legs["trace"], 0x7FFFFFFF).to_numpy() % tasks
+    share = share_of(legs["trace"].to_numpy(), tasks)
     whole = ExampleSum()
     for task in range(tasks):
         one = ExampleSum()

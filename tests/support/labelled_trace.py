@@ -17,6 +17,7 @@ from hashlib import blake2b
 from itertools import combinations
 from typing import Any
 
+from battlebrokers.dissect.payload_ids import payload_id
 from battlebrokers.tables.message_header import HEADER, MAX_DEVICE, VERSION
 
 US, MS = 1_000, 1_000_000
@@ -54,6 +55,7 @@ class Said:
             "sender": self.sender, "name": "town", "correlation": "", "failed": False, "bytes": len(payload) + 9,
             "payload_bytes": len(payload), "first_ns": self.first_ns, "last_ns": self.first_ns + 10 * US,
             "device": word & MAX_DEVICE if ours else None, "seq": seq, "fingerprint": _hash(payload),
+            "identity": None if ours else payload_id(payload),
         }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from xxhash import xxh3_64_intdigest
 
+from battlebrokers.dissect.payload_ids import payload_id
 from battlebrokers.tables.message_header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION
 
 CLIENT, SERVER = 0, 1
@@ -82,11 +83,15 @@ class Found(NamedTuple):
     """None: no header of ours."""
     seq: int | None
     fingerprint: int | None
+    identity: int | None
+    """The number of an identifier in the payload (see `payload_ids`)."""
 
 
 Fields = list[Any]
 WIDTH = len(Found._fields)
-SENDER, START, END, PROTOCOL, KIND, NAME, CORRELATION, FAILED, PAYLOAD_BYTES, DEVICE, SEQ, FINGERPRINT = range(WIDTH)
+SENDER, START, END, PROTOCOL, KIND, NAME, CORRELATION, FAILED, PAYLOAD_BYTES, DEVICE, SEQ, FINGERPRINT, IDENTITY = (
+    range(WIDTH)
+)
 """Where the fields of a message stand."""
 
 Answered = tuple[Ask, int]
@@ -148,12 +153,14 @@ class Talk:
 
         `payload` is the user's part as far as it is visible, `payload_bytes` its full size if that is not the same.
         """
-        device = seq = fingerprint = None
+        device = seq = fingerprint = identity = None
         if payload:
             size = len(payload)
             if payload[0] == VERSION and size >= HEADER_BYTES:
                 word, seq, _ = HEADER.unpack_from(payload)
                 device = word & MAX_DEVICE
+            else:
+                identity = payload_id(payload)
             if payload_bytes < 0:
                 payload_bytes = size
             if payload_bytes == size <= _FINGERPRINT_BYTES:
@@ -162,6 +169,7 @@ class Talk:
             payload_bytes = 0
         self._fields += (
             sender, start, end, self.protocol, kind, name, correlation, failed, payload_bytes, device, seq, fingerprint,
+            identity,
         )  # fmt: skip
         number = self._count
         self._count = number + 1

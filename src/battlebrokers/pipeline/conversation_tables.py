@@ -79,7 +79,7 @@ def _message_columns(where: _Where, messages: list[Messages]) -> list[Any]:
     return [
         *_repeated(where), number, told["protocol"], told["kind"], _SENDER.take(pa.array(sender)), told["name"],
         told["correlation"], told["failed"], size, told["payload_bytes"], first_ns, last_ns, told["device"],
-        told["seq"], fingerprint,
+        told["seq"], fingerprint, told["identity"],
     ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ if __name__ == "__main__":
     from battlebrokers.pipeline.stages import packets, streams, wires  # noqa: F401
 
     dissectors()
-    # Conversations make lists of millions of plain values and no cycles: looking through them again and again is in vain.
+    # Conversations are lists of plain values by the million, without cycles: to look through them again is in vain.
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
     manager()

@@ -25,6 +25,7 @@ MESSAGES = Table(
         Column("device", "int32", "Publisher in our header, if the payload carries one.", nullable=True),
         Column("seq", "int64", "Sequence number in our header, likewise.", nullable=True),
         Column("fingerprint", "int64", "Hash of the payload; null if it carries none or too much to look at.", nullable=True),
+        Column("identity", "int64", "Number of an identifier in the payload: our header as base64 or hexadecimal digits, a UUID, a key such as `messageId`; null if there is none, or our header itself.", nullable=True),
     ),
 )
 

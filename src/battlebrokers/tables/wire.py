@@ -25,8 +25,8 @@ HOPS = Table(
         Column("sent_ns", "int64", "Its first byte on the wire."),
         Column("received_ns", "int64", "Its last byte on the wire."),
         Column("inside_ns", "int64", "How long it was inside the sender: from the last byte of the parent leg to the first byte of this one.", nullable=True),
-        Column("matched_by", "string", "`header` (ours, exact) or `fingerprint` (the same payload, seen once on each wire)."),
-        Column("confidence", "float64", "1 for `header`, 0.95 for `fingerprint`."),
+        Column("matched_by", "string", "`header` (ours, exact), `id` (the same identifier in the payload), or `fingerprint` (the same payload, seen once on each wire)."),
+        Column("confidence", "float64", "1 for `header`, 0.98 for `id`, 0.95 for `fingerprint`."),
     ),
 )
 

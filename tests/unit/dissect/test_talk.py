@@ -21,7 +21,7 @@ def test_numbers_go_on_after_the_driver_took_some():
     assert talk.take()[0] == 0
     assert say(talk) == 2
     first, fields = talk.take()
-    assert (first, Found(*fields)) == (2, Found(CLIENT, 0, 10, "p", "K", "", "", False, 0, None, None, None))
+    assert (first, Found(*fields)) == (2, Found(CLIENT, 0, 10, "p", "K", "", "", False, 0, None, None, None, None))
 
 
 def test_the_oldest_request_under_a_key_is_answered_first():

@@ -14,9 +14,10 @@ from battlebrokers.pipeline.stages.sums import Sums
 from battlebrokers.pipeline.stages.table_files import TableFile
 from battlebrokers.tables import HOPS
 
-BY = ("header", "fingerprint")
+BY = ("header", "id", "fingerprint")
 """How a message may be followed; `by` in a sighting is a place here."""
-_CONFIDENCE = (1.0, 0.95)
+BY_HEADER, BY_ID, BY_FINGERPRINT = range(len(BY))
+_CONFIDENCE = (1.0, 0.98, 0.95)
 SIGHTING = pa.schema(
     [
         *(HOPS.arrow_schema().field(name) for name in (
@@ -24,9 +25,10 @@ SIGHTING = pa.schema(
             "sent_ns", "received_ns",
         )),
         pa.field("by", pa.int8(), nullable=False),
+        pa.field("content", pa.int64(), nullable=False),
     ]
 )  # fmt: skip
-"""A message on one wire."""
+"""A message on one wire; `content` is a hash of what it carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def hops(seen: pa.Table) -> pa.Table:
     leg = np.arange(len(trace)) - first + 1
     parent, came_ns = _parents(seen, first)
     orphan = parent < 0
-    columns = {name: seen[name] for name in SIGHTING.names if name != "by"}
+    columns = {name: seen[name] for name in SIGHTING.names if name not in {"by", "content"}}
     by = seen["by"]
     columns |= {
         "leg": _column(leg, pa.int32()),
@@ -81,26 +83,38 @@ def hops(seen: pa.Table) -> pa.Table:
     legs = pa.table([columns[name] for name in schema.names], schema=schema)
     # The same words from two origins are two messages, however many connections they take; ours says which it is.
     origins = np.bincount(first[orphan], minlength=len(first))[first]
-    return legs.filter(_mask((numbers(by) == 0) | (origins == 1)))
+    return legs.filter(_mask(_ours(numbers(by), first) | (origins == 1)))
 
 
 def _unambiguous(seen: pa.Table) -> npt.NDArray[np.bool_]:
-    """A payload that was said twice on one wire names no message; our header does, even when it is repeated."""
+    """What names two messages on one wire names none: a payload said twice, an identifier with different payloads.
+
+    Our header does, even when it is repeated.
+    """
     trace = numbers(seen["trace"])
-    by_header = numbers(seen["by"]) == 0
+    by = numbers(seen["by"])
+    content = numbers(seen["content"])
     first = _starts(trace)
     size = np.bincount(first, minlength=len(trace))[first]
     # Sightings of one message on the same wire and from the same side lie together in this order.
     wire = (trace, numbers(seen["stream"]), numbers(seen["epoch"]), codes([seen["sender"]])[0])
-    order = np.lexsort(wire[::-1])
+    order = np.lexsort((content, *wire[::-1]))
     same = np.ones(max(0, len(trace) - 1), dtype=np.bool_)
     for column in wire:
         sorted_ = column[order]
         same &= sorted_[1:] == sorted_[:-1]
     repeated = np.zeros(len(trace), dtype=np.bool_)
+    same &= (by[order][1:] != BY_ID) | (content[order][1:] != content[order][:-1])
     repeated[first[order[1:][same]]] = True
-    kept: npt.NDArray[np.bool_] = by_header | ~repeated[first] & (size > 1)
+    kept: npt.NDArray[np.bool_] = _ours(by, first) | ~repeated[first] & (size > 1)
     return kept
+
+
+def _ours(by: Numbers, first: Numbers) -> npt.NDArray[np.bool_]:
+    """Which sightings are of messages that have our header on any wire: those are never mistaken for others."""
+    header = np.zeros(len(first), dtype=np.bool_)
+    header[first[by == BY_HEADER]] = True
+    return header[first]
 
 
 def _parents(seen: pa.Table, first: Numbers) -> tuple[Numbers, Numbers]:

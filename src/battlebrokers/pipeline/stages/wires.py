@@ -11,15 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from battlebrokers.pipeline.stages.hops import SIGHTING
+from battlebrokers.pipeline.stages.hops import BY_FINGERPRINT, BY_HEADER, BY_ID, SIGHTING
 from battlebrokers.pipeline.stages.peers import COLUMNS, Numbers, Peers, as_array, numbers, peers_of
 from battlebrokers.pipeline.stages.sums import Sums
 from battlebrokers.pipeline.stages.table_files import read_file
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
+from battlebrokers.tables.message_header import SEQ_MASK, VERSION
 
 _MESSAGE = [
     "stream", "epoch", "number", "protocol", "kind", "sender", "name", "bytes", "payload_bytes", "first_ns", "last_ns",
-    "device", "seq", "fingerprint",
+    "device", "seq", "fingerprint", "identity",
 ]  # fmt: skip
 _EXCHANGE = [
     "stream", "epoch", "protocol", "kind", "name", "asker", "request", "response", "outcome", "certain", "asked_ns",
@@ -112,32 +113,38 @@ def sightings(batch: pa.RecordBatch, rows: Numbers, by_client: npt.NDArray[np.bo
     """The messages that may be followed, with their names: by our header, or by what they carry."""
     ours = ~_are_null(batch["device"])
     marked = ~_are_null(batch["fingerprint"]) & (numbers(batch["payload_bytes"]) >= _LEAST_FINGERPRINTED_BYTES)
-    which = np.flatnonzero((ours | marked) & peers.counted[rows])
+    named = ~ours & ~_are_null(batch["identity"])
+    which = np.flatnonzero((ours | named | marked) & peers.counted[rows])
     some = batch.take(as_array(which))
-    ours = ours[which]
-    device, seq = numbers(pc.fill_null(some["device"], 0)), numbers(pc.fill_null(some["seq"], 0))
-    trace = np.where(ours, trace_of(device, seq), numbers(pc.fill_null(some["fingerprint"], 0)))
+    device, seq, content, identity = (
+        numbers(pc.fill_null(some[name], 0)) for name in ("device", "seq", "fingerprint", "identity")
+    )
+    by = np.where(ours[which], BY_HEADER, np.where(named[which], BY_ID, BY_FINGERPRINT))
+    trace = np.choose(by, (header_ids(device, seq), identity, content))
     sender, receiver = peers.names(rows[which], by_client[which])
     columns = {
         "trace": as_array(trace), "sender": sender, "receiver": receiver, "sent_ns": some["first_ns"],
-        "received_ns": some["last_ns"], "by": pc.cast(as_array(np.where(ours, 0, 1)), pa.int8()),
+        "received_ns": some["last_ns"], "by": pc.cast(as_array(by), pa.int8()), "content": as_array(content),
     }  # fmt: skip
     return pa.table([columns[name] if name in columns else some[name] for name in SIGHTING.names], schema=SIGHTING)
 
 
-def trace_of(device: Numbers, seq: Numbers) -> Numbers:
-    """The number under which a message with our header is followed."""
-    mixed = device.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seq.astype(np.uint64)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
+def header_ids(device: Numbers, seq: Numbers) -> Numbers:
+    """What `payload_ids.header_id` says, for whole columns."""
+    return np.int64((VERSION - 0x100) << 56) | device << 32 | seq & SEQ_MASK
+
+
+def share_of(trace: Numbers, parts: int) -> Numbers:
+    """Which task follows a message; numbers in a row are spread, or what happens every so often would be one task's."""
+    mixed = trace.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return ((mixed >> np.uint64(32)) % np.uint64(parts)).astype(np.int64)
 
 
 def split(seen: pa.Table, parts: int) -> Iterator[tuple[int, bytes]]:
     """The sightings by the task that follows their message."""
     if not seen.num_rows:
         return
-    part = (numbers(seen["trace"]).view(np.uint64) % np.uint64(parts)).astype(np.int64)
+    part = share_of(numbers(seen["trace"]), parts)
     ordered = seen.take(as_array(np.argsort(part, kind="stable")))
     start = 0
     for number, end in enumerate(np.cumsum(np.bincount(part, minlength=parts)).tolist()):
