@@ -97,17 +97,16 @@ class ExampleSum:
             return schema.empty_table()
         messages = _messages(pa.concat_tables(self._candidates).sort_by([("trace", "ascending"), ("leg", "ascending")]))
         took_ns = messages.took_ns
-        limits = self._took.quantiles({"half": _HALF, "slow": _SLOW})
+        half_ns = self._took.quantiles({"half": _HALF})["half"]
         order = np.argsort(took_ns, kind="stable")
-        slow = order[took_ns[order] > limits["slow"]]
-        if not len(slow):  # many took the longest time
-            slow = order[took_ns[order] == limits["slow"]]
-        ordinary = order[took_ns[order] <= limits["half"]]
+        # Each task gave its slowest hundredth, so that of all is among them.
+        slow = order[-max(1, round(self._took.n * (1 - _SLOW))) :]
+        ordinary = order[took_ns[order] <= half_ns]
         chosen = {
             "slow": messages.some(_picked(slow, _TOLD)),
             "ordinary": messages.some(_picked(ordinary, _TOLD)),
             "slowest": messages.some(order[::-1][:_SLOWEST]),
-            "median": messages.some(order[np.searchsorted(took_ns[order], limits["half"])][None]),
+            "median": messages.some(order[np.searchsorted(took_ns[order], half_ns)][None]),
         }
         stuck = [legs for trail in self._stayed(senders) for legs in self._stuck[trail]]
         if stuck:
