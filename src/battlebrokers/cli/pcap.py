@@ -13,6 +13,7 @@ from rich.console import Console
 from battlebrokers.analysis.wire import Wire, read_wire
 from battlebrokers.cli.options import AsJson, Quiet, SparkMaster
 from battlebrokers.cli.progress import RunProgress
+from battlebrokers.contenders.reader import read_pairing
 from battlebrokers.errors import InputError, UsageError
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.captures import print_captures
@@ -34,6 +35,12 @@ def pcap(
         list[str],
         typer.Option("--names", metavar="SERVICE=ADDRESS", help="Who lives where, once each: redis=10.0.0.5[:6379]."),
     ] = [],  # noqa: B006 - Typer copies it
+    pairing: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A file whose section `pairing` says which messages answer which."
+        ),
+    ] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the tables as CSV into this directory.")] = None,
     spark_master: SparkMaster = "local[*]",
     as_json: AsJson = False,
@@ -43,11 +50,12 @@ def pcap(
     if csv is not None and "://" in out:
         raise UsageError("--csv needs a local --out", hint="Copy the tables here first, or give a local directory.")
     services = parse_names(names)
+    pairs = read_pairing(pairing).model_dump() if pairing is not None else None
     places = [_place(file) for file in files]
     with RunProgress(quiet=quiet or as_json) as progress:
         progress.begin(f"decode {len(files)} captures" if len(files) > 1 else f"decode {Path(files[0]).name}")
         with start_analyst(spark_master) as analyst:
-            summary = analyst.decode(places, _target(out), services, progress.step)
+            summary = analyst.decode(places, _target(out), services, progress.step, pairs)
     wire = None if "://" in out else write_report(RunFolder(Path(out)), summary, csv)
     report = "" if "://" in out else str(RunFolder(Path(out)).report_path)
     if as_json:

@@ -89,6 +89,7 @@ def start_contender(
             capabilities=contender.capabilities.of(here.version),
             service_names={name: service.processes for name, service in contender.services.items()},
             described=contender.services,
+            pairing=contender.pairing,
             process=process,
             place=place,
         )

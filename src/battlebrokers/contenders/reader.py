@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from battlebrokers.contenders.spec import Contender
+from battlebrokers.contenders.spec import Contender, Pairing
 from battlebrokers.contenders.template import names_in
 from battlebrokers.errors import InputError, UsageError
 from battlebrokers.scenario.patterns import nearest
@@ -88,6 +88,28 @@ def parse_contender(text: str, where: str) -> Contender:
     raise InputError(
         f"{len(document.mistakes)} {noun} in the contender file\n{lines}",
         hint="The files shipped with BattleBrokers (contenders/specs) show every key in use.",
+    )
+
+
+def read_pairing(path: Path) -> Pairing:
+    """The section `pairing` of a contender file, or of a file that has nothing else."""
+    from battlebrokers.scenario.document import read_document
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    document = read_document(text, str(path))
+    if not document.mistakes:
+        section = document.data.get("pairing")
+        try:
+            return Pairing.model_validate(section if section is not None else {})
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                document.mistake(*_explained(each | {"loc": ("pairing", *each["loc"])}))
+    raise InputError(
+        "\n".join(str(mistake) for mistake in document.mistakes),
+        hint="For example: pairing: {type: action, id: requestId, answers: {device/get: device/get}}",
     )
 
 

@@ -17,7 +17,7 @@ from battlebrokers.contenders.broker_url import parse_broker_url
 from battlebrokers.contenders.handshake import accepts
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
-from battlebrokers.contenders.spec import BrokerCapabilities, Service
+from battlebrokers.contenders.spec import BrokerCapabilities, Pairing, Service
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.record.cgroup import group_name
 from battlebrokers.record.containers import find_container
@@ -44,6 +44,8 @@ class RunningContender:
     service_names: Mapping[str, list[str]] = field(default_factory=dict, repr=False)
     described: Mapping[str, Service] = field(default_factory=dict, repr=False)
     """What its file says of each service."""
+    pairing: Pairing | None = field(default=None, repr=False)
+    """What its file says about its messages."""
     process: KeptProcess | None = field(default=None, repr=False)
     place: Place | None = field(default=None, repr=False)
 

@@ -207,6 +207,25 @@ class Service(_Strict):
     metrics: Metrics | None = None
 
 
+class Pairing(_Strict):
+    """Which of its JSON messages (over WebSocket) are requests and what answers them, for captures."""
+
+    type: str = ""
+    """Where the type of a message stands, dots leading inwards and numbers into lists: `action`, `header.type`, `0`."""
+    id: str = ""
+    """Where the id stands that request and response share; when absent types pair in order."""
+    answers: dict[str, str] = {}
+    """Type of the response to each type of request."""
+    unanswered: list[str] = []
+    """Types that ask for nothing."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Pairing:
+        if not self.type and (self.answers or self.unanswered or not self.id):
+            raise ValueError("say type: where the type of a message stands")
+        return self
+
+
 class Contender(_Strict):
     """A broker, and how to find, configure, start and stop it."""
 
@@ -230,6 +249,7 @@ class Contender(_Strict):
     logs: list[str] = []
     """Log files it writes itself (glob in its folder); what it prints is always kept."""
     hints: list[FailureHint] = []
+    pairing: Pairing | None = None
 
     @classmethod
     def find(cls, name: str) -> Contender:

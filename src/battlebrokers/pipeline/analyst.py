@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from battlebrokers.errors import BattleError, PipelineError
 from battlebrokers.pipeline.without_pandas import hide_pandas
+from battlebrokers.tables.manifest import PairingFacts
 
 if TYPE_CHECKING:
     from battlebrokers.pipeline.session import Session
@@ -181,10 +182,11 @@ def _analyze(session: Session, progress: Progress, order: dict[str, Any]) -> dic
 
 
 def _decode(session: Session, progress: Progress, order: dict[str, Any]) -> dict[str, Any]:
-    from battlebrokers.pipeline.captures import Captures, decode
+    from battlebrokers.pipeline.captures import Captures, decode, hints_of
     from battlebrokers.pipeline.store import open_store
 
-    captures = Captures(order["files"], names=order["names"])
+    pairing = PairingFacts(**order["pairing"]) if order.get("pairing") else None
+    captures = Captures(order["files"], names=order["names"], hints=hints_of(pairing))
     return {"summary": decode(session.spark, captures, open_store(order["out"], session.spark), progress)}
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from battlebrokers.dissect.boundaries import PART_BYTES
+from battlebrokers.dissect.hints import Hints
 from battlebrokers.pipeline.conversations import Surroundings
 from battlebrokers.pipeline.sources.capture import prepared
 from battlebrokers.pipeline.sources.files import RandomFile
@@ -31,7 +32,7 @@ from battlebrokers.pipeline.stages.wires import WireStage
 from battlebrokers.pipeline.store import LocalStore, Store
 from battlebrokers.pipeline.twins import twins
 from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, STREAMS, WIRE, Table
-from battlebrokers.tables.manifest import Manifest
+from battlebrokers.tables.manifest import Manifest, PairingFacts
 
 Progress = Callable[[str, int, int], None]
 SUMMARY = "decoded/summary.json"
@@ -54,7 +55,8 @@ class Captures:
     """File number → the service on whose wire it was captured."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Address, address:port or *:port → service."""
-    hints: Any = None
+    hints: Hints | None = None
+    """How messages pair, where a contender's file says so."""
 
 
 def captures_of(manifest: Manifest, store: Store) -> Captures | None:
@@ -69,7 +71,14 @@ def captures_of(manifest: Manifest, store: Store) -> Captures | None:
             wires.append(wire)
             files.append(str(store.path / file) if isinstance(store, LocalStore) else store.locate(file))
         names |= dict.fromkeys(capture.addresses, capture.service)
-    return Captures(files, wires, captured_at, names) if files else None
+    return Captures(files, wires, captured_at, names, hints_of(manifest.contender.pairing)) if files else None
+
+
+def hints_of(pairing: PairingFacts | None) -> Hints | None:
+    """What a contender's file says about pairing, as dissectors read it."""
+    if pairing is None:
+        return None
+    return Hints(pairing.type, pairing.id, pairing.answers, frozenset(pairing.unanswered))
 
 
 def decode(

@@ -87,10 +87,19 @@ class Analyst:
         return Analysis(news["seconds"], news["steps"], news["defects"])
 
     def decode(
-        self, files: Sequence[str], out: str, names: Mapping[str, str], on_progress: Progress = lambda *_: None
+        self,
+        files: Sequence[str],
+        out: str,
+        names: Mapping[str, str],
+        on_progress: Progress = lambda *_: None,
+        pairing: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Compute the tables of captures alone; returns their summary. `names` says which service has which address."""
-        news = self._order(on_progress, do="decode", files=list(files), out=out, names=dict(names))
+        """Compute the tables of captures alone; returns their summary.
+
+        `names` says which service has which address, `pairing` which messages answer which (see `PairingFacts`).
+        """
+        order = {"files": list(files), "out": out, "names": dict(names), "pairing": dict(pairing) if pairing else None}
+        news = self._order(on_progress, do="decode", **order)
         summary: dict[str, Any] = news["summary"]
         return summary
 

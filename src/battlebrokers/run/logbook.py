@@ -19,7 +19,15 @@ from battlebrokers.run.host import host_facts
 from battlebrokers.run.messages import Finished, Hello
 from battlebrokers.run.phases import Timetable
 from battlebrokers.scenario.plan import Plan
-from battlebrokers.tables.manifest import ContenderFacts, Manifest, ScenarioFacts, ServiceFacts, State, WorkerFacts
+from battlebrokers.tables.manifest import (
+    ContenderFacts,
+    Manifest,
+    PairingFacts,
+    ScenarioFacts,
+    ServiceFacts,
+    State,
+    WorkerFacts,
+)
 from battlebrokers.tables.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -111,6 +119,7 @@ def first_entry(
             config_sha256=contender.config_sha256,
             config_text=contender.config_text,
             services=[ServiceFacts(name, pids, _group(contender, name, pids)) for name, pids in contender.services],
+            pairing=PairingFacts(**contender.pairing.model_dump()) if contender.pairing is not None else None,
         ),
         host=host_facts(),
         versions={

@@ -45,6 +45,19 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     """The control group its resources were read from; empty when only its processes were."""
 
 
+class PairingFacts(msgspec.Struct, frozen=True):
+    """Which JSON messages of a contender are requests, and what answers them; paths lead inwards by dots."""
+
+    type: str = ""
+    """Where the type of a message stands: `action`, `header.type`, `0`."""
+    id: str = ""
+    """Where the id stands that request and response share; without it types pair in order."""
+    answers: dict[str, str] = {}
+    """Type of the response to each type of request."""
+    unanswered: list[str] = []
+    """Types that ask for nothing."""
+
+
 class ContenderFacts(msgspec.Struct, frozen=True):
     """The broker under test."""
 
@@ -57,6 +70,8 @@ class ContenderFacts(msgspec.Struct, frozen=True):
     config_sha256: str = ""
     config_text: str = ""
     services: list[ServiceFacts] = []
+    pairing: PairingFacts | None = None
+    """What its file says about its messages, for captures."""
 
 
 class CaptureFacts(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -28,13 +29,16 @@ SUMMARY = {
 class MadeUpAnalyst:
     """Decodes nothing: the tables of a made-up system appear where they are wanted."""
 
+    pairing: ClassVar[list[dict | None]] = []
+
     @classmethod
     @contextmanager
     def start(cls, _master: str, *, expected_events: int, idle: bool):
         assert (expected_events, idle) == (1, False)
         yield cls()
 
-    def decode(self, _places, target, _services, _progress):
+    def decode(self, _places, target, _services, _progress, pairing):
+        self.pairing.append(pairing)
         small_system().write(Path(target))
         return dict(SUMMARY)
 
@@ -68,3 +72,14 @@ def test_mistakes_are_told_before_anything_is_decoded(capture):
         verb.pcap(["nowhere.pcap"], out="town")
     with pytest.raises(UsageError, match="not service=address"):
         verb.pcap([capture], out="town", names=["redis"])
+
+
+def test_a_file_says_which_messages_answer_which(capture, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("pairing: {type: action, id: requestId, answers: {get: got}, unanswered: [hello]}\n")
+    assert verb.pcap([capture], out="town", pairing=file, quiet=True) == 0
+    assert MadeUpAnalyst.pairing[-1] == {
+        "type": "action", "id": "requestId", "answers": {"get": "got"}, "unanswered": ["hello"],
+    }  # fmt: skip
+    assert verb.pcap([capture], out="town", quiet=True) == 0
+    assert MadeUpAnalyst.pairing[-1] is None

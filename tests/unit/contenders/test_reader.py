@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from battlebrokers.contenders.reader import SPECS, find_contender, load_contenders, parse_contender
+from battlebrokers.contenders.reader import (
+    SPECS,
+    find_contender,
+    load_contenders,
+    parse_contender,
+    read_contender,
+    read_pairing,
+)
 from battlebrokers.contenders.spec import Contender
 from battlebrokers.errors import ExitCode, InputError, UsageError
 
@@ -114,3 +121,27 @@ def test_capabilities_grow_with_the_version() -> None:
     assert rabbitmq.of("3.10.8").mqtt == ["3.1.1"]
     assert rabbitmq.of("4.0.2").mqtt == ["3.1.1", "5"]
     assert rabbitmq.of("unknown").mqtt == ["3.1.1"]
+
+
+def test_pairing_is_read_alone_or_with_the_rest_of_a_contender(tmp_path: Path) -> None:
+    file = tmp_path / "pairing.yaml"
+    file.write_text("pairing:\n  type: header.type\n  answers: {subscribe: subscribed}\n")
+    assert read_pairing(file).answers == {"subscribe": "subscribed"}
+    whole = (SPECS / "mosquitto.yaml").read_text() + "\npairing: {type: action, id: requestId}\n"
+    (tmp_path / "mine.yaml").write_text(whole)
+    assert read_pairing(tmp_path / "mine.yaml").id == "requestId"
+    pairing = read_contender(tmp_path / "mine.yaml").pairing
+    assert pairing is not None
+    assert pairing.type == "action"
+
+
+def test_mistakes_in_a_pairing_are_named_with_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "pairing.yaml"
+    file.write_text("pairing:\n  typ: action\n")
+    with pytest.raises(InputError, match=r"pairing\.yaml:2.*typ.*\btype\b"):
+        read_pairing(file)
+    file.write_text("pairing: {answers: {a: b}}\n")
+    with pytest.raises(InputError, match="where the type of a message stands"):
+        read_pairing(file)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_pairing(tmp_path / "nowhere.yaml")
