@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import socket
+import threading
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
+import pyarrow.parquet as pq
 import pytest
+from websockets.sync.client import connect
+from websockets.sync.server import ServerConnection, serve
 
 from support.runs import bb
 from support.wiretap import free_port, listens, needs, running, until, wiretap
@@ -86,3 +91,35 @@ def test_a_capture_of_real_servers_is_told_as_page_text_and_csv(tmp_path: Path) 
 
     followed = bb("trace", "town", "--slowest", "1", "--json", cwd=tmp_path).json()
     assert [leg["sender"] for leg in followed[0]["legs"]] == ["outside", "broker"]
+
+
+@needs("dumpcap")
+def test_a_systems_own_messages_pair_as_its_file_says(tmp_path: Path) -> None:
+    """Requests and responses share `rid`, an id nobody would guess; `hello` asks for nothing."""
+    port, capture = free_port(), tmp_path / "socket.pcapng"
+
+    def answer(connection: ServerConnection) -> None:
+        for message in connection:
+            asked = json.loads(message)
+            if asked["action"] == "device/get":
+                connection.send(json.dumps({"action": "device/got", "rid": asked["rid"]}))
+
+    with serve(answer, "127.0.0.1", port) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with wiretap(capture, port), connect(f"ws://127.0.0.1:{port}") as asking:
+            asking.send(json.dumps({"action": "hello", "rid": "0"}))
+            for number in range(20):
+                asking.send(json.dumps({"action": "device/get", "rid": f"r{number}"}))
+                assert json.loads(asking.recv())["rid"] == f"r{number}"
+        server.shutdown()
+    pairing = tmp_path / "mine.yaml"
+    pairing.write_text(
+        "pairing: {type: action, id: rid, answers: {device/get: device/got}, unanswered: [hello]}\n", encoding="utf-8"
+    )
+    done = bb("pcap", str(capture), "--out", str(tmp_path / "out"), "--pairing", str(pairing), "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.json()["exchanges"]["websocket"]["answered"] == 20
+    rows = pq.read_table(tmp_path / "out" / "decoded" / "exchanges").to_pylist()
+    told = [row for row in rows if row["protocol"] == "websocket" and row["rule"] == "hint"]
+    assert len(told) == 20
+    assert {(row["kind"], row["answer"]) for row in told} == {("device/get", "device/got")}
