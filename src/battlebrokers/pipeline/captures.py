@@ -40,6 +40,8 @@ _WRITTEN = (PACKETS, STREAMS, MESSAGES, EXCHANGES, *WIRE)
 _SHARE_BYTES = 16 << 20
 """About so much of the captures a task follows the conversations of."""
 _LEAST_SHARE_BYTES = 2 << 20
+_LEAST_TASKS = 4
+"""Enough for a few cores, when there is something to do for them."""
 _SHARES_FOLLOWED = 4
 """Following messages is so much less work that a task takes several shares."""
 
@@ -111,10 +113,8 @@ class _Work:
         self._plain = plain
         self._folders = folders
         self._parts = file_parts(plain, PART_BYTES)
-        self._shares = _shares(sum(_size(path) for path in plain), self._context.defaultParallelism)
-        self._followers = max(
-            1, min(self._shares, 2 * self._context.defaultParallelism), self._shares // _SHARES_FOLLOWED
-        )
+        self._shares = _shares(sum(_size(path) for path in plain))
+        self._followers = max(min(self._shares, _LEAST_TASKS), self._shares // _SHARES_FOLLOWED)
         self._tasks = len(self._parts) + self._shares + 2 * self._followers
 
     def decode(self, on_progress: Progress) -> Counts:
@@ -182,9 +182,9 @@ def _size(path: str) -> int:
         return file.size
 
 
-def _shares(size_bytes: int, parallel: int) -> int:
-    """In how many shares conversations are followed: enough for all cores, small enough for each one's memory."""
-    return max(1, size_bytes // _SHARE_BYTES, min(2 * parallel, size_bytes // _LEAST_SHARE_BYTES))
+def _shares(size_bytes: int) -> int:
+    """In how many shares conversations are followed; whatever machine does it, the same captures give the same."""
+    return max(1, size_bytes // _SHARE_BYTES, min(_LEAST_TASKS, size_bytes // _LEAST_SHARE_BYTES))
 
 
 def wake_workers(spark: SparkSession) -> None:
