@@ -97,6 +97,8 @@ def _jvm_flags(expected_events: int) -> list[str]:
     memory = min(psutil.virtual_memory().total // 2, 6 * _GIB)
     flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseParallelGC", "-XX:-DontCompileHugeMethods"]
     if 0 < expected_events <= _QUICK_EVENTS:
+        # A heap that may grow does, whatever the work needs; captures of any size pass through it in blocks.
+        memory = min(memory, _GIB // 2 if is_small(expected_events) else _GIB)
         flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return flags
 
