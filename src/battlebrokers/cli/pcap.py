@@ -37,9 +37,7 @@ def pcap(
     ] = [],  # noqa: B006 - Typer copies it
     pairing: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="A file whose section `pairing` says which messages answer which."
-        ),
+        typer.Option(metavar="FILE", help="A file whose section `pairing` says which messages answer which."),
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the tables as CSV into this directory.")] = None,
     spark_master: SparkMaster = "local[*]",
