@@ -127,13 +127,6 @@ class Traces:
         order = np.lexsort((self._ids, -self._took_ns))[:count]
         return self.of(self._ids[order])
 
-    def between(self, low: float, high: float, most: int) -> list[Trace]:
-        """Messages whose time lies between two quantiles, evenly picked if there are more than `most`."""
-        order = np.lexsort((self._ids, self._took_ns))
-        part = order[int(low * len(order)) : max(int(low * len(order)) + 1, int(high * len(order)))]
-        picked = part[np.linspace(0, len(part) - 1, min(most, len(part))).astype(np.int64)] if len(part) else part
-        return self.of(self._ids[picked])
-
     def lost(self, count: int | None = None) -> Lost:
         """Messages that never reached whoever waited for them, as far as they got; at most `count` of them."""
         if not self._folder.table(JOURNEYS).is_dir():

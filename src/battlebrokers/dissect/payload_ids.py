@@ -9,6 +9,10 @@ from __future__ import annotations
 import binascii
 import re
 from hashlib import blake2b
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from battlebrokers.tables.message_header import HEADER_BYTES, SEQ_MASK, VERSION
 
@@ -47,6 +51,7 @@ _ONLY_UUID = re.compile(
 _UUID_DIGITS = 32
 _MEANINGLESS = frozenset((b"0" * _UUID_DIGITS, b"f" * _UUID_DIGITS))
 
+N = TypeVar("N", int, npt.NDArray[np.int64])
 Ranked = tuple[int, int | None]
 """How good an identifier is (smaller is better), and its number."""
 
@@ -71,8 +76,11 @@ def payload_id(payload: bytes) -> int | None:
     return number
 
 
-def header_id(device: int, seq: int) -> int:
-    """What `payload_id` says of a payload with our header: its first eight bytes, read as a signed number."""
+def header_id(device: N, seq: N) -> N:
+    """What `payload_id` says of a payload with our header: its first eight bytes, read as a signed number.
+
+    Whole columns give a column.
+    """
     return (VERSION - 0x100) << 56 | device << 32 | seq & SEQ_MASK
 
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from battlebrokers.dissect.payload_ids import header_id
 from battlebrokers.pipeline.stages.hops import BY_FINGERPRINT, BY_HEADER, BY_ID, SIGHTING
 from battlebrokers.pipeline.stages.peers import COLUMNS, Numbers, Peers, as_array, numbers, peers_of
 from battlebrokers.pipeline.stages.sums import Sums
 from battlebrokers.pipeline.stages.table_files import read_file
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
-from battlebrokers.tables.message_header import SEQ_MASK, VERSION
 
 _MESSAGE = [
     "stream", "epoch", "number", "protocol", "kind", "sender", "name", "bytes", "payload_bytes", "first_ns", "last_ns",
@@ -120,18 +120,13 @@ def sightings(batch: pa.RecordBatch, rows: Numbers, by_client: npt.NDArray[np.bo
         numbers(pc.fill_null(some[name], 0)) for name in ("device", "seq", "fingerprint", "identity")
     )
     by = np.where(ours[which], BY_HEADER, np.where(named[which], BY_ID, BY_FINGERPRINT))
-    trace = np.choose(by, (header_ids(device, seq), identity, content))
+    trace = np.choose(by, (header_id(device, seq), identity, content))
     sender, receiver = peers.names(rows[which], by_client[which])
     columns = {
         "trace": as_array(trace), "sender": sender, "receiver": receiver, "sent_ns": some["first_ns"],
         "received_ns": some["last_ns"], "by": pc.cast(as_array(by), pa.int8()), "content": as_array(content),
     }  # fmt: skip
     return pa.table([columns[name] if name in columns else some[name] for name in SIGHTING.names], schema=SIGHTING)
-
-
-def header_ids(device: Numbers, seq: Numbers) -> Numbers:
-    """What `payload_ids.header_id` says, for whole columns."""
-    return np.int64((VERSION - 0x100) << 56) | device << 32 | seq & SEQ_MASK
 
 
 def share_of(trace: Numbers, parts: int) -> Numbers:
