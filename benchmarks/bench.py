@@ -16,6 +16,7 @@ import psutil
 
 from battlebrokers.contenders.broker_url import parse_broker_url
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
+from benchmarks.own_network import own_network
 
 _SETTLE_S = 60.0
 _LOOK_S = 0.3
@@ -83,8 +84,8 @@ class Broker:
 
 @contextmanager
 def mosquitto(bench: Bench) -> Iterator[Broker]:
-    """A tuned Mosquitto for as long as the block lasts."""
-    with start_contender("mosquitto", "tuned", bench.folder / "mosquitto") as running:
+    """Mosquitto in a network of its own, with every setting as it comes, for as long as the block lasts."""
+    with own_network() as network, start_contender("mosquitto", "tuned", bench.folder / "mosquitto") as running:
         broker = Broker(running)
-        bench.say(f"{broker.title} on {broker.host}:{broker.port}")
+        bench.say(f"{broker.title} on {broker.host}:{broker.port} in {network}")
         yield broker
