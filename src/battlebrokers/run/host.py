@@ -51,6 +51,7 @@ def host_facts() -> dict[str, Any]:
         "open_files_hard": hard,
         "local_ports": list(local_ports() or ()) or None,
         "somaxconn": somaxconn(),
+        "tcp_congestion_control": tcp_congestion_control(),
         "python": platform.python_version(),
         "python_implementation": sys.implementation.name,
     }
@@ -72,6 +73,11 @@ def local_ports() -> tuple[int, int] | None:
 def somaxconn() -> int | None:
     """How many connections may wait to be accepted."""
     return _number("/proc/sys/net/core/somaxconn")
+
+
+def tcp_congestion_control() -> str:
+    """How TCP here decides when to send: `cubic`, `bbr`, …; empty if unknown. Brokers on this machine inherit it."""
+    return _text("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 def raise_open_files_limit() -> int:

@@ -41,6 +41,7 @@ class Machine:
     open_files_hard: int = 4096
     local_ports: tuple[int, int] | None = None
     somaxconn: int | None = None
+    tcp_congestion_control: str = ""
     cores: int = 1
     cpu_quota_cores: float | None = None
     governor: str = ""
@@ -71,6 +72,7 @@ def gather(runs_folder: Path, *, programs: bool = True) -> Machine:
         open_files_hard=hard,
         local_ports=host.local_ports(),
         somaxconn=host.somaxconn(),
+        tcp_congestion_control=host.tcp_congestion_control(),
         cores=host.usable_cores(),
         cpu_quota_cores=host.cpu_quota_cores(),
         governor=host.cpu_governor(),

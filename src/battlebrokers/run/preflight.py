@@ -28,6 +28,7 @@ MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
 FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen", "timebase")
 STEADY_GOVERNORS = ("", "performance")
+PACED_BY_TIMERS = "bbr"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ def preflight(machine: Machine, needs: Needs) -> list[Check]:
         open_files(machine, needs),
         local_ports(machine, needs),
         accept_queue(machine),
+        congestion_control(machine, needs),
         disk(machine, needs),
         memory(machine),
         cpu(machine),
@@ -149,6 +151,23 @@ def accept_queue(machine: Machine) -> Check:
         value,
         "when many devices connect at once, the system drops some and they try again a second later",
         "as root: sysctl -w net.core.somaxconn=4096",
+    )
+
+
+def congestion_control(machine: Machine, needs: Needs) -> Check:
+    """Loopback has no congestion to control, so all a broker on this machine can get from it is its price."""
+    name = "TCP"
+    meaning = "how TCP decides when to send, for the broker as well as for us"
+    control = machine.tcp_congestion_control
+    value = f"congestion control {control}" if control else "congestion control unknown here"
+    if control != PACED_BY_TIMERS or not needs.broker_here:
+        return Check(name, "ok", value, meaning)
+    return Check(
+        name,
+        "warn",
+        value,
+        "on loopback it paces what is sent by timers; brokers pay for them, and rates come out lower",
+        "as root: sysctl -w net.ipv4.tcp_congestion_control=cubic",
     )
 
 

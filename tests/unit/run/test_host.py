@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import socket
 from pathlib import Path
 
 from battlebrokers.run import host
@@ -14,6 +15,12 @@ def test_host_facts_can_be_written_as_json_and_hold_no_unknowns() -> None:
     assert json.loads(json.dumps(facts)) == facts
     assert None not in facts.values()
     assert {"kernel", "cpu_cores", "memory_bytes", "python", "boot_id", "open_files_soft"} <= set(facts)
+
+
+def test_host_facts_tell_the_congestion_control_that_a_new_socket_gets() -> None:
+    with socket.socket() as made:
+        told = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+    assert host.host_facts()["tcp_congestion_control"] == told
 
 
 def test_the_boot_id_does_not_change_while_the_machine_runs() -> None:
@@ -36,6 +43,7 @@ def test_gathering_looks_at_the_nearest_folder_that_exists(tmp_path: Path) -> No
     machine = gather(tmp_path / "not" / "yet" / "runs", programs=False)
     assert machine.runs_writable
     assert machine.disk_free_bytes > 0
+    assert machine.tcp_congestion_control == host.tcp_congestion_control()
     assert machine.java is None
     assert machine.brokers == {}
 

@@ -16,6 +16,7 @@ GOOD = Machine(
     open_files_hard=1_048_576,
     local_ports=(32768, 60999),
     somaxconn=4096,
+    tcp_congestion_control="cubic",
     cores=8,
     governor="performance",
     clock_source="tsc",
@@ -77,6 +78,25 @@ class TestLocalPorts:
 
     def test_an_unknown_range_is_not_held_against_the_machine(self) -> None:
         assert p.local_ports(replace(GOOD, local_ports=None), p.Needs(connections=60_000)).state == "ok"
+
+
+class TestCongestionControl:
+    PACED = replace(GOOD, tcp_congestion_control="bbr")
+
+    def test_timers_on_loopback_are_advised_against_and_block_nothing(self) -> None:
+        check = p.congestion_control(self.PACED, SMALL)
+        assert check.state == "warn"
+        assert "sysctl -w net.ipv4.tcp_congestion_control=cubic" in check.fix
+        p.require(p.preflight(self.PACED, SMALL))
+
+    def test_a_broker_elsewhere_is_no_matter_of_loopback(self) -> None:
+        check = p.congestion_control(self.PACED, replace(SMALL, broker_here=False))
+        assert check.state == "ok"
+        assert "bbr" in check.value
+
+    @pytest.mark.parametrize("control", ["cubic", "reno", ""])
+    def test_anything_else_is_fine(self, control: str) -> None:
+        assert p.congestion_control(replace(GOOD, tcp_congestion_control=control), SMALL).state == "ok"
 
 
 class TestDisk:
