@@ -1,7 +1,7 @@
 """A network of one's own for rates on loopback: a namespace with nothing but `lo`, and the kernel's usual TCP in it.
 
 Used by `engine`. The host's TCP settings would be measured otherwise: with `bbr`, for one, a broker pays a timer
-interrupt for almost every segment it sends. All sides of a comparison are inside; without root it is the host's network.
+interrupt for almost every segment it sends. All sides of a comparison are inside; without root it is the host's own.
 """
 
 from __future__ import annotations
