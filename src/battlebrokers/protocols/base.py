@@ -16,6 +16,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from battlebrokers.protocols.script import Known, Script
+
 Bytes2D = npt.NDArray[np.uint8]
 
 
@@ -33,6 +35,24 @@ class Completion(IntEnum):
 
     ACKED = 1
     REFUSED = 2
+    """The broker answered, and said no; the reason is its own code (an HTTP status, an MQTT reason code)."""
+    FAILED = 3
+    """No proper answer came; the reason is a `Failure`."""
+
+
+class Failure(IntEnum):
+    """Why there was no proper answer; below zero, so that no broker's own code is ever mistaken for one."""
+
+    TIMEOUT = -2
+    CLOSED = -3
+    """The connection was closed before any of the answer came."""
+    TRUNCATED = -4
+    """It was closed in the middle of the answer."""
+    MALFORMED = -5
+    """What came is no answer of the protocol."""
+    UNEXPECTED = -6
+    """A proper answer that does not say what the contender's file expects."""
+    TLS = -7
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +66,10 @@ class Capabilities:
     persistent_session: bool = False
     will: bool = False
     shared_subscription: bool = False
+    wildcards: bool = True
+    """Whether a subscription may name many topics; if not, it is given one for each."""
+    acknowledges: frozenset[int] = frozenset({1, 2})
+    """The QoS whose messages are answered: only these ever end as acked, refused or failed."""
     transports: frozenset[str] = frozenset({"tcp"})
     completion: dict[int, str] = field(default_factory=dict)
     """QoS → what "published" means, in words."""
@@ -63,7 +87,10 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a broker listens for one transport: `tcp`, `tls`, `ws` or `wss`."""
+    """Where a broker listens for one transport: `tcp`, `tls`, `ws`, `wss` or `udp`.
+
+    `path` is that of the WebSocket, or the prefix of every HTTP path.
+    """
 
     transport: str
     host: str
@@ -114,6 +141,14 @@ class LinkOptions:
     tls: TlsFiles | None = None
     source_address: str | None = None
     connect_timeout_s: float = 30.0
+    answer_timeout_s: float = 30.0
+    """How long an answer may take before its request counts as failed."""
+    script: Script | None = None
+    """The contender's dialect, where it has one; absent: the protocol's own plain publish and subscribe."""
+    known: Known = field(default_factory=dict)
+    """What this node's templates may use."""
+    known_of_topics: dict[str, Known] = field(default_factory=dict)
+    """What they may use besides, topic by topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +288,17 @@ class Link(abc.ABC):
     """
 
     # Slots, because a process holds 15 000 of them; subclasses declare theirs and call `super().__init__()`.
-    __slots__ = ("owner",)
+    __slots__ = ("owner", "structure_bytes", "url_bytes")
 
     capabilities: Capabilities
+    structured: bool = False
+    """Whether a message is wrapped: then `structure_bytes` and `url_bytes` tell the sizes of one of the last batch."""
     owner: object
     """Set by the device layer to find its device or client; links never look at it."""
 
     def __init__(self) -> None:
         self.owner = None
+        self.structure_bytes = self.url_bytes = 0
 
     @abc.abstractmethod
     async def open(self) -> Opened:

@@ -1,7 +1,8 @@
 """Which protocols there are, and how to make a link of one.
 
 A protocol is a module `protocols/<name>.py` or `protocols/<name>/link.py` that defines `LINK`, a `Link` class made
-from (endpoint, options, listener). Putting the file there is all it takes; nothing is imported before it is asked for.
+from (endpoint, options, listener), and perhaps `SCRIPTED`, the one for links with a contender's dialect. Putting the
+file there is all it takes; nothing is imported before it is asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from battlebrokers import protocols
 from battlebrokers.errors import InputError
 from battlebrokers.protocols.base import Capabilities, Endpoint, Link, LinkOptions, Listener
 
-_NOT_PROTOCOLS = frozenset({"base", "backoff", "registry"})
+_NOT_PROTOCOLS = frozenset({"base", "backoff", "phrase", "registry", "script"})
 
 
 def protocol_names() -> list[str]:
@@ -25,8 +26,8 @@ def protocol_names() -> list[str]:
 
 
 @cache
-def link_class(protocol: str) -> type[Link]:
-    """The class of a protocol's links."""
+def link_class(protocol: str, *, scripted: bool = False) -> type[Link]:
+    """The class of a protocol's links; `scripted` are those that speak a contender's dialect."""
     names = protocol_names()
     if protocol not in names:
         near = difflib.get_close_matches(protocol, names, 1)
@@ -35,7 +36,7 @@ def link_class(protocol: str) -> type[Link]:
     module = importlib.import_module(f"{protocols.__name__}.{protocol}")
     if not hasattr(module, "LINK"):
         module = importlib.import_module(f"{module.__name__}.link")
-    found: type[Link] = module.LINK
+    found: type[Link] = getattr(module, "SCRIPTED", module.LINK) if scripted else module.LINK
     return found
 
 
@@ -46,7 +47,7 @@ def capabilities_of(protocol: str) -> Capabilities:
 
 def make_link(protocol: str, endpoint: Endpoint, options: LinkOptions, listener: Listener) -> Link:
     """A link for one device or client, not opened yet."""
-    maker = link_class(protocol)
+    maker = link_class(protocol, scripted=options.script is not None)
     if endpoint.transport not in maker.capabilities.transports:
         offered = ", ".join(sorted(maker.capabilities.transports))
         raise InputError(f"{protocol} does not run over {endpoint.transport!r}", hint=f"It runs over {offered}.")
