@@ -209,7 +209,10 @@ def picked(where: str, document: Any, headers: Mapping[str, str], status: int) -
         return None
     text = str(found)
     if pattern:
-        match = re.search(pattern, text)
+        try:
+            match = re.search(pattern, text)
+        except re.error:
+            return None
         return None if match is None else match[match.re.groups and 1]
     return text
 
