@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-Verb = Literal["get", "post", "put", "patch", "delete", "send", "publish"]
+Verb = Literal["get", "post", "put", "patch", "delete", "send", "publish", "subscribe"]
+"""`subscribe` (MQTT, AMQP) asks the broker for the topic or routing key in `target`."""
 Way = Literal["push", "callback", "stream", "poll", "observe"]
 """How notifications reach a client: on its own connection, at a listener of ours that the middleware calls, in a
 response that never ends, in answers to repeated requests, or as CoAP notifications."""
@@ -54,7 +55,11 @@ class Notification(msgspec.Struct, frozen=True, omit_defaults=True):
     topic: str = ""
     """Path of the topic or resource name, where there is one."""
     answer: Say | None = None
-    """What the middleware wants to hear for each notification (callback: status and headers; MQTT: a message)."""
+    """What the middleware wants to hear for each notification (callback: status and headers; MQTT: a message).
+
+    The first of `statuses` is the status to answer with (none: 200); `keep` takes values out of the notification
+    (`$.path`, `header:Name`) for the templates of this answer. Over HTTP its verb says nothing.
+    """
 
 
 class Listening(msgspec.Struct, frozen=True, omit_defaults=True):
