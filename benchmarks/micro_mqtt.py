@@ -22,11 +22,11 @@ import uvloop
 
 from battlebrokers.protocols.base import Arrivals, Completion, Endpoint, EqualArrivals, Link, LinkOptions, Outgoing
 from battlebrokers.protocols.mqtt.connection import Connection
-from battlebrokers.protocols.mqtt.keepalive import wheel_of
 from battlebrokers.protocols.mqtt.link import MqttLink
 from battlebrokers.protocols.mqtt.packets import ConnAck
 from battlebrokers.protocols.mqtt.publishing import joined_frames, matrix_frames
 from battlebrokers.protocols.mqtt.receiving import PUBACK, acknowledgements
+from battlebrokers.protocols.wheel import wheel_of
 
 
 class Ear:

@@ -16,9 +16,9 @@ from battlebrokers.protocols.mqtt.connection import Connection
 from battlebrokers.protocols.mqtt.decode import decode
 from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.framing import split_frames
-from battlebrokers.protocols.mqtt.keepalive import wheel_of
 from battlebrokers.protocols.mqtt.link import MqttLink
 from battlebrokers.protocols.mqtt.packets import ConnAck, Connect, Packet
+from battlebrokers.protocols.wheel import wheel_of
 
 WITHIN_S = 20.0
 

@@ -16,7 +16,7 @@ from battlebrokers import protocols
 from battlebrokers.errors import InputError
 from battlebrokers.protocols.base import Capabilities, Endpoint, Link, LinkOptions, Listener
 
-_NOT_PROTOCOLS = frozenset({"base", "backoff", "phrase", "registry", "script"})
+_NOT_PROTOCOLS = frozenset({"base", "backoff", "phrase", "registry", "script", "tls", "wheel"})
 
 
 def protocol_names() -> list[str]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, cast
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.inbox import NO_REASON, Inbox
-from battlebrokers.protocols.mqtt.keepalive import TICK_S, Wheel
 from battlebrokers.protocols.mqtt.malformed import MalformedPacket
 from battlebrokers.protocols.mqtt.packets import V5, ConnAck, Disconnect
+from battlebrokers.protocols.wheel import TICK_S, Wheel
 
 if TYPE_CHECKING:
     from battlebrokers.protocols.mqtt.link import MqttLink

@@ -16,7 +16,6 @@ import numpy as np
 from battlebrokers.protocols.base import Completion
 from battlebrokers.protocols.mqtt.decode import decode
 from battlebrokers.protocols.mqtt.framing import equal_frames, split_frames
-from battlebrokers.protocols.mqtt.keepalive import Wheel
 from battlebrokers.protocols.mqtt.malformed import PROTOCOL_ERROR, TOPIC_ALIAS_INVALID, MalformedPacket
 from battlebrokers.protocols.mqtt.packets import (
     V5,
@@ -48,6 +47,7 @@ from battlebrokers.protocols.mqtt.receiving import (
     read_acknowledgement,
     read_publish,
 )
+from battlebrokers.protocols.wheel import Wheel
 
 if TYPE_CHECKING:
     from battlebrokers.protocols.mqtt.link import MqttLink

@@ -6,40 +6,20 @@ Called by the link when it opens. Every failure comes out as a LinkError that sa
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from battlebrokers.errors import InputError, LinkError
+from battlebrokers.errors import InputError
 from battlebrokers.protocols.base import Endpoint, LinkOptions, TlsFiles
 from battlebrokers.protocols.mqtt.connection import Connection
-from battlebrokers.protocols.mqtt.keepalive import wheel_of
 from battlebrokers.protocols.mqtt.malformed import MalformedPacket
 from battlebrokers.protocols.mqtt.web_connection import WebSocketConnection
+from battlebrokers.protocols.tls import tls_context, why_unreachable
+from battlebrokers.protocols.wheel import wheel_of
 
 if TYPE_CHECKING:
     from battlebrokers.protocols.mqtt.link import MqttLink
 
 TRANSPORTS = frozenset({"tcp", "tls", "ws", "wss"})
-
-
-@lru_cache(maxsize=64)
-def tls_context(files: TlsFiles) -> ssl.SSLContext:
-    """The TLS settings for these files; made once, shared by all links that use them."""
-    try:
-        context = ssl.create_default_context(cafile=files.ca)
-        if not files.check_hostname:
-            context.check_hostname = False
-        if files.certificate is not None:
-            context.load_cert_chain(files.certificate, files.key)
-    except (OSError, ssl.SSLError) as error:
-        names = ", ".join(str(name) for name in (files.ca, files.certificate, files.key) if name)
-        raise InputError(
-            f"the TLS files cannot be used ({names}): {error}",
-            hint="They must be readable PEM files that fit together.",
-        ) from error
-    return context
 
 
 def name_of(endpoint: Endpoint) -> str:
@@ -76,7 +56,7 @@ async def connect(link: MqttLink, endpoint: Endpoint, options: LinkOptions) -> C
             local_addr=(options.source_address, 0) if options.source_address else None,
         )
     except (OSError, MalformedPacket) as error:
-        raise _in_words(error, endpoint, options) from error
+        raise why_unreachable(error, name_of(endpoint), options.source_address) from error
     if upgraded is not None:
         try:
             await upgraded
@@ -85,29 +65,3 @@ async def connect(link: MqttLink, endpoint: Endpoint, options: LinkOptions) -> C
             made.transport.abort()
             raise
     return made
-
-
-def _in_words(error: Exception, endpoint: Endpoint, options: LinkOptions) -> LinkError:
-    place = name_of(endpoint)
-    hint = ""
-    match error:
-        case ConnectionRefusedError():
-            words, hint = "nobody listens there", "Is the broker running, and is the port right?"
-        case ssl.SSLCertVerificationError():
-            words = f"its certificate is not trusted: {error.verify_message}"
-            hint = "Give its authority with `ca`, or say `check_hostname: false` when only the name differs."
-        case ssl.SSLError():
-            words = f"the TLS handshake failed: {error.reason or error}"
-            hint = "Is that port a TLS port, and does the broker want a client certificate?"
-        case socket.gaierror():
-            words, hint = f"the name cannot be resolved: {error.strerror}", "Check the host name."
-        case ConnectionResetError() | ConnectionAbortedError():
-            words = "it dropped the connection while it was being made"
-        case OSError() if options.source_address and error.errno in {99, 98}:
-            words = f"source address {options.source_address} cannot be used: {error.strerror}"
-            hint = "Use addresses of this machine; each gives about 28 000 connections."
-        case OSError() if error.errno == 24:
-            words, hint = "no more open files are allowed", "Raise the limit (`ulimit -n`) or use more processes."
-        case _:
-            words = str(error) or type(error).__name__
-    return LinkError(f"cannot connect to {place}: {words}", hint=hint)

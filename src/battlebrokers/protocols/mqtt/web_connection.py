@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from battlebrokers.protocols.base import Endpoint
 from battlebrokers.protocols.mqtt.connection import Connection
 from battlebrokers.protocols.mqtt.inbox import NO_REASON
-from battlebrokers.protocols.mqtt.keepalive import Wheel
 from battlebrokers.protocols.mqtt.malformed import MalformedPacket
 from battlebrokers.protocols.mqtt.websocket import (
     Handshake,
@@ -22,6 +21,7 @@ from battlebrokers.protocols.mqtt.websocket import (
     new_key,
     wrap,
 )
+from battlebrokers.protocols.wheel import Wheel
 
 if TYPE_CHECKING:
     from battlebrokers.protocols.mqtt.link import MqttLink

@@ -17,7 +17,7 @@ import pytest
 from battlebrokers.errors import InputError, LinkError
 from battlebrokers.protocols.base import Endpoint, Held, LinkOptions, Outgoing, Subscription, TlsFiles, Will
 from battlebrokers.protocols.mqtt.link import MqttLink
-from battlebrokers.protocols.mqtt.transport import tls_context
+from battlebrokers.protocols.tls import tls_context
 from support.certificates import Authority
 from support.links import Ear, mosquitto, until
 

@@ -1,7 +1,7 @@
 """One clock hand for all connections of a loop: who has been silent too long?
 
 Connections enter their next check into a slot of the wheel; one timer per loop visits the slots. It knows ticks and
-members, nothing of MQTT: what a check means is the connection's business.
+members, nothing of protocols: what a check means is the connection's business.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from battlebrokers.protocols.mqtt.keepalive import Wheel, wheel_of
+from battlebrokers.protocols.wheel import Wheel, wheel_of
 from support.links import until
 
 
