@@ -69,7 +69,12 @@ class Capabilities:
     wildcards: bool = True
     """Whether a subscription may name many topics; if not, it is given one for each."""
     acknowledges: frozenset[int] = frozenset({1, 2})
-    """The QoS whose messages are answered: only these ever end as acked, refused or failed."""
+    """The QoS whose messages are answered: only these ever end as acked. Others may still be told as refused (before
+    anything was sent) or failed (the network said that nobody is there)."""
+    conflates: bool = False
+    """Whether a listener may be told the latest of several messages only, as CoAP's observers are."""
+    largest_payload_bytes: int | None = None
+    """More than this cannot be sent in one message; None: no limit of the protocol's own."""
     transports: frozenset[str] = frozenset({"tcp"})
     completion: dict[int, str] = field(default_factory=dict)
     """QoS → what "published" means, in words."""
