@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from battlebrokers.contenders.spec import Transport
 from battlebrokers.errors import UsageError
 
-_TRANSPORTS: dict[str, Transport] = {
-    "mqtt": "tcp",
-    "tcp": "tcp",
-    "mqtts": "tls",
-    "ssl": "tls",
-    "ws": "ws",
-    "wss": "wss",
+Transport = Literal["tcp", "tls", "ws", "wss", "udp"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    """What the beginning of a URL stands for; `path` is the one it has when none is written, None: it may have none."""
+
+    protocol: str
+    transport: Transport
+    port: int
+    path: str | None = None
+
+
+_SCHEMES: dict[str, _Scheme] = {
+    "mqtt": _Scheme("mqtt", "tcp", 1883),
+    "mqtts": _Scheme("mqtt", "tls", 8883),
+    "ws": _Scheme("mqtt", "ws", 80, "/mqtt"),
+    "wss": _Scheme("mqtt", "wss", 443, "/mqtt"),
+    "http": _Scheme("http", "tcp", 80, ""),
+    "https": _Scheme("http", "tls", 443, ""),
+    "coap": _Scheme("coap", "udp", 5683, ""),
+    "amqp": _Scheme("amqp", "tcp", 5672, ""),
+    "amqps": _Scheme("amqp", "tls", 5671, ""),
+    "udp": _Scheme("udp", "udp", 0),
 }
-_SCHEMES: dict[Transport, str] = {"tcp": "mqtt", "tls": "mqtts", "ws": "ws", "wss": "wss"}
-_PORTS: dict[Transport, int] = {"tcp": 1883, "tls": 8883, "ws": 80, "wss": 443}
+_ALIASES = {"tcp": "mqtt", "ssl": "mqtts"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +46,13 @@ class BrokerUrl:
     path: str
     username: str | None = None
     password: str | None = None
+    protocol: str = "mqtt"
+    """What is spoken there; a WebSocket carries MQTT unless a contender's file calls the endpoint `websocket`."""
+
+    @property
+    def key(self) -> str:
+        """Its name among a contender's endpoints: the transport of MQTT, else the protocol."""
+        return self.transport if self.protocol == "mqtt" else self.protocol
 
     @property
     def place(self) -> str:
@@ -39,7 +62,9 @@ class BrokerUrl:
     @property
     def url(self) -> str:
         """The URL without credentials."""
-        return f"{_SCHEMES[self.transport]}://{self.place}{self.path}"
+        spoken = self.protocol, self.transport
+        scheme = next(name for name, each in _SCHEMES.items() if (each.protocol, each.transport) == spoken)
+        return f"{scheme}://{self.place}{self.path}"
 
 
 def is_url(name: str) -> bool:
@@ -48,11 +73,14 @@ def is_url(name: str) -> bool:
 
 
 def parse_broker_url(text: str) -> BrokerUrl:
-    """The parts of `mqtt://`, `mqtts://`, `ws://` or `wss://` host[:port][/path]; anything else is a UsageError."""
-    scheme = text.partition("://")[0].lower()
-    transport = _TRANSPORTS.get(scheme)
-    if transport is None:
-        raise _refused(text, f"it cannot start with {scheme}://")
+    """The parts of `mqtt(s)://`, `ws(s)://`, `http(s)://`, `coap://`, `amqp(s)://` or `udp://` host[:port][/path].
+
+    Anything else is a UsageError.
+    """
+    name = text.partition("://")[0].lower()
+    scheme = _SCHEMES.get(_ALIASES.get(name, name))
+    if scheme is None:
+        raise _refused(text, f"it cannot start with {name}://")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -62,23 +90,28 @@ def parse_broker_url(text: str) -> BrokerUrl:
         raise _refused(text, "it names no host")
     if port == 0:
         raise _refused(text, "port 0 is nowhere")
+    if port is None and not scheme.port:
+        raise _refused(text, "it names no port")
     path = ""
-    if transport in ("ws", "wss"):
-        path = (parts.path or "/mqtt") + (f"?{parts.query}" if parts.query else "")
+    if scheme.path is not None:
+        path = (parts.path or scheme.path) + (f"?{parts.query}" if parts.query else "")
+        # The prefix of paths that all begin with a slash.
+        path = path.rstrip("/") if scheme.protocol in ("http", "coap") else path
     elif parts.path not in ("", "/") or parts.query:
-        raise _refused(text, "only ws:// and wss:// have a path")
+        raise _refused(text, f"{name}:// has no path")
     return BrokerUrl(
-        transport=transport,
+        transport=scheme.transport,
         host=host,
-        port=port or _PORTS[transport],
+        port=port or scheme.port,
         path=path,
         username=unquote(parts.username) if parts.username is not None else None,
         password=unquote(parts.password) if parts.password is not None else None,
+        protocol=scheme.protocol,
     )
 
 
 def _refused(text: str, why: str) -> UsageError:
     return UsageError(
         f"{text!r} is not a broker's URL: {why}",
-        hint="For example mqtt://broker.example:1883, mqtts://host, ws://host:9001/mqtt or wss://host/mqtt.",
+        hint="For example mqtt://broker.example:1883, mqtts://host, ws://host:9001/mqtt, amqp://host or coap://host.",
     )

@@ -84,7 +84,7 @@ class _Connections:
         self._tls = (
             TlsPlan(group.tls.ca, group.tls.certificate, group.tls.key, group.tls.check_hostname) if group.tls else None
         )
-        if self._tls is None and group.transport in ("tls", "wss"):
+        if self._tls is None and (group.transport in ("tls", "wss") or group.protocol not in (None, "mqtt")):
             self._tls = TlsPlan(None, None, None, True)
         self._tag = origin.tag
         self._clean = group.session != "persistent"
@@ -92,6 +92,11 @@ class _Connections:
         if group.session_expiry is None and not self._clean and group.version == "5":
             self._expiry_s = _PERSISTENT_EXPIRY_S
         self._keep_alive_s = _seconds(group.keep_alive)
+        self._protocol = group.protocol or "mqtt"
+        # Other protocols have no versions of their own here, and their transport is the contender's address.
+        mqtt = self._protocol in ("mqtt", "auto")
+        self._version = group.version or ("3.1.1" if mqtt else "")
+        self._transport = group.transport or ("tcp" if mqtt else "")
 
     @staticmethod
     def _secret(text: str | None) -> Pattern | None:
@@ -104,9 +109,9 @@ class _Connections:
         username = login.username if login else self._username.render(values) if self._username else None
         password = login.password if login else self._password.render(values) if self._password else None
         return ConnectionPlan(
-            group.protocol or "mqtt",
-            group.version or "3.1.1",
-            group.transport or "tcp",
+            self._protocol,
+            self._version,
+            self._transport,
             (login.client_id if login else None) or self._id(number, values),
             username,
             password,

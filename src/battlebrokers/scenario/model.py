@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from battlebrokers.errors import QuantityError
 from battlebrokers.scenario import kinds as k
 
-Protocol = Literal["mqtt"]
+Protocol = Literal["mqtt", "http", "websocket", "coap", "amqp", "udp", "auto"]
 Transport = Literal["tcp", "tls", "ws", "wss"]
 Session = Literal["clean", "persistent"]
 Choice = Literal["round-robin", "random"]
@@ -96,10 +96,13 @@ class Payload(Strict):
 class Connection(Strict):
     """How nodes connect; can be said for the scenario, in `defaults`, or for one fleet."""
 
-    protocol: Protocol | None = Field(None, description="The protocol spoken (mqtt).")
+    protocol: Protocol | None = Field(
+        None,
+        description="mqtt (if absent), http, websocket, coap, amqp or udp; auto: what the broker speaks, http first.",
+    )
     version: k.Version | None = Field(None, description="Of MQTT: 3.1.1 (if absent) or 5.")
-    transport: Transport | None = Field(None, description="tcp (if absent), tls, ws (WebSocket) or wss.")
-    tls: Tls | None = Field(None, description="Certificates for tls and wss.")
+    transport: Transport | None = Field(None, description="Of MQTT: tcp (if absent), tls, ws (WebSocket) or wss.")
+    tls: Tls | None = Field(None, description="Certificates for encrypted connections.")
     client_id: k.ClientId | None = Field(
         None, description="A pattern, or `random 62 characters`; absent: short and unique in the run."
     )
@@ -192,6 +195,9 @@ class Phases(Strict):
     cool_down: k.Duration = Field("0s", description="Load after the measurement, so that its end is not special.")
     drain: k.Duration = Field("10s", description="Longest wait for messages still under way.")
     quiet: k.Duration = Field("2s", description="The drain ends early when nothing has arrived for this long.")
+    until_silent: bool | None = Field(
+        None, description="Whether the load ends early once every device has said all of its `at_most`."
+    )
 
 
 def _fleets(value: Any) -> Any:
@@ -214,12 +220,10 @@ class Scenario(Strict):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(
         1, description="The same seed gives the same plan, byte for byte."
     )
-    protocol: Protocol | None = Field(
-        None, description="The protocol all fleets speak unless they say otherwise (mqtt)."
-    )
+    protocol: Protocol | None = Field(None, description="What all fleets speak unless they say otherwise; see there.")
     version: k.Version | None = Field(None, description="Of MQTT: 3.1.1 (if absent) or 5.")
-    transport: Transport | None = Field(None, description="tcp (if absent), tls, ws (WebSocket) or wss.")
-    tls: Tls | None = Field(None, description="Certificates for tls and wss.")
+    transport: Transport | None = Field(None, description="Of MQTT: tcp (if absent), tls, ws (WebSocket) or wss.")
+    tls: Tls | None = Field(None, description="Certificates for encrypted connections.")
     defaults: Defaults | None = Field(None, description="What holds for every fleet that does not say otherwise.")
     fleets: Annotated[dict[str, Fleet], BeforeValidator(_fleets)] = Field(
         default_factory=dict, description="Groups of devices, by name."

@@ -92,7 +92,7 @@ class TlsPlan:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionPlan:
-    """How one node connects. `transport`: tcp, tls, ws, wss."""
+    """How one node connects. `transport`: tcp, tls, ws, wss; it and `version` are empty unless it speaks MQTT."""
 
     protocol: str
     version: str

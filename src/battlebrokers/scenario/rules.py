@@ -15,7 +15,7 @@ from battlebrokers.scenario.kinds import RANDOM_ID, parse_duration_range
 from battlebrokers.scenario.model import Clients, Connection, Fleet, Payload, Scenario
 from battlebrokers.scenario.patterns import CLIENT_VARIABLES, DEVICE_VARIABLES, compile_pattern
 from battlebrokers.scenario.payloads import is_charset
-from battlebrokers.scenario.resolve import ENCRYPTED, MQTT5_ONLY, effective
+from battlebrokers.scenario.resolve import MQTT5_ONLY, MQTT_ONLY, effective, may_encrypt
 from battlebrokers.units import format_duration, parse_duration_ns
 
 Finding = tuple[Path, str, str]
@@ -32,6 +32,11 @@ def check_rules(scenario: Scenario) -> Iterator[Finding]:
         yield (), "has neither fleets nor clients", "nothing would happen"
     if parse_duration_ns(scenario.phases.measure) == 0:
         yield ("phases", "measure"), "must be longer than 0", "nothing would be measured"
+    if scenario.phases.until_silent:
+        endless = [name for name, fleet in scenario.fleets.items() if effective(scenario, fleet, "at_most") is None]
+        if endless or not scenario.fleets:
+            why = f"`{endless[0]}` never falls silent" if endless else "there are no fleets"
+            yield ("phases", "until_silent"), why, "give every fleet an `at_most`"
     for name in scenario.fleets.keys() & scenario.clients.keys():
         yield ("clients", name), f"`{name}` is also the name of a fleet", "names are unique"
     devices = sum(fleet.devices for fleet in scenario.fleets.values())
@@ -41,7 +46,9 @@ def check_rules(scenario: Scenario) -> Iterator[Finding]:
     if scenario.defaults is not None:
         yield from _tls(scenario, scenario.defaults, ("defaults",))
         yield from _payload(scenario.defaults.payload, ("defaults", "payload"))
+        yield from _defaults_mqtt(scenario, scenario.defaults, ("defaults",))
         yield from _defaults_mqtt5(scenario)
+    yield from _defaults_mqtt(scenario, scenario, ())
     for name, fleet in scenario.fleets.items():
         yield from _fleet(scenario, fleet, ("fleets", name))
     for name, group in scenario.clients.items():
@@ -79,7 +86,12 @@ def _clients(scenario: Scenario, group: Clients, path: Path) -> Iterator[Finding
 
 def _node(scenario: Scenario, group: Fleet | Clients, path: Path, count: int) -> Iterator[Finding]:
     """Rules that devices and clients share."""
-    if effective(scenario, group, "version") != "5":
+    protocol = effective(scenario, group, "protocol")
+    if protocol != "mqtt":
+        for key in MQTT_ONLY:
+            if getattr(group, key, None):
+                yield (*path, key), *_only_mqtt(key, protocol)
+    elif effective(scenario, group, "version") != "5":
         for key in MQTT5_ONLY:
             if getattr(group, key, None):
                 yield (*path, key), f"`{key}` exists in MQTT 5 only", "add `version: 5`"
@@ -118,7 +130,7 @@ def _tls(scenario: Scenario, level: Scenario | Connection, path: Path) -> Iterat
     groups = (
         [*scenario.fleets.values(), *scenario.clients.values()] if not isinstance(level, Fleet | Clients) else [level]
     )
-    if groups and not any(effective(scenario, group, "transport") in ENCRYPTED for group in groups):
+    if groups and not any(may_encrypt(scenario, group) for group in groups):
         yield (*path, "tls"), "certificates without encryption", "add `transport: tls` (or wss)"
 
 
@@ -136,7 +148,9 @@ def _credentials(scenario: Scenario, group: Fleet | Clients, path: Path, count: 
                 yield (*where, "csv"), f"has {rows} rows for {count} nodes", "a row for each"
         except QuantityError as error:
             yield (*where, "csv"), error.message, error.hint
-    elif credentials.username is None and effective(scenario, group, "version") != "5":
+    elif credentials.username is None and (
+        effective(scenario, group, "protocol") == "mqtt" and effective(scenario, group, "version") != "5"
+    ):
         yield where, "a password needs a user name in MQTT 3.1.1", "add `username`"
 
 
@@ -187,10 +201,32 @@ def _whole_seconds(text: str | None, path: Path, most: int) -> Iterator[Finding]
         yield path, f"{text} is too long for MQTT", f"at most {most}s"
 
 
+def _only_mqtt(key: str, protocol: str) -> tuple[str, str]:
+    if protocol == "auto":
+        return f"`{key}` exists in MQTT only, and `protocol: auto` may choose another", "say `protocol: mqtt`"
+    advice = "the contender's address tells it" if key == "transport" else "leave it out, or say `protocol: mqtt`"
+    return f"`{key}` exists in MQTT only, and this speaks {protocol}", advice
+
+
+def _defaults_mqtt(scenario: Scenario, level: Scenario | Connection, path: Path) -> Iterator[Finding]:
+    """Keys of MQTT said for all need at least one fleet that speaks it."""
+    protocols = [
+        effective(scenario, group, "protocol") for group in (*scenario.fleets.values(), *scenario.clients.values())
+    ]
+    if not protocols or "mqtt" in protocols:
+        return
+    for key in MQTT_ONLY:
+        if getattr(level, key, None):
+            yield (*path, key), *_only_mqtt(key, protocols[0])
+
+
 def _defaults_mqtt5(scenario: Scenario) -> Iterator[Finding]:
     """Keys of MQTT 5 in `defaults` need at least one fleet that speaks it."""
     groups = [*scenario.fleets.values(), *scenario.clients.values()]
-    if any(effective(scenario, group, "version") == "5" for group in groups):
+    spoken = {
+        effective(scenario, group, "version") for group in groups if effective(scenario, group, "protocol") == "mqtt"
+    }
+    if "5" in spoken or (groups and not spoken):
         return
     for key in MQTT5_ONLY:
         if getattr(scenario.defaults, key):

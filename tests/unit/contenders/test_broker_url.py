@@ -26,6 +26,29 @@ def test_the_parts_of_a_url(text: str, transport: str, host: str, port: int, url
     assert (parsed.transport, parsed.host, parsed.port, parsed.url) == (transport, host, port, url)
 
 
+@pytest.mark.parametrize(
+    ("text", "protocol", "key", "transport", "port", "path", "url"),
+    [
+        ("mqtt://broker", "mqtt", "tcp", "tcp", 1883, "", "mqtt://broker:1883"),
+        ("wss://broker", "mqtt", "wss", "wss", 443, "/mqtt", "wss://broker:443/mqtt"),
+        ("http://broker", "http", "http", "tcp", 80, "", "http://broker:80"),
+        ("http://broker:3000/api/", "http", "http", "tcp", 3000, "/api", "http://broker:3000/api"),
+        ("https://broker/api", "http", "http", "tls", 443, "/api", "https://broker:443/api"),
+        ("coap://broker", "coap", "coap", "udp", 5683, "", "coap://broker:5683"),
+        ("amqp://broker", "amqp", "amqp", "tcp", 5672, "", "amqp://broker:5672"),
+        ("amqps://me:secret@broker/vhost", "amqp", "amqp", "tls", 5671, "/vhost", "amqps://broker:5671/vhost"),
+        ("udp://broker:9999", "udp", "udp", "udp", 9999, "", "udp://broker:9999"),
+    ],
+)  # fmt: skip
+def test_a_url_tells_the_protocol_and_its_name_among_the_endpoints(
+    text: str, protocol: str, key: str, transport: str, port: int, path: str, url: str
+) -> None:
+    parsed = parse_broker_url(text)
+    assert (parsed.protocol, parsed.key, parsed.transport, parsed.port) == (protocol, key, transport, port)
+    assert (parsed.path, parsed.url) == (path, url)
+    assert parse_broker_url(parsed.url).url == url
+
+
 def test_credentials_are_kept_apart_from_the_address() -> None:
     parsed = parse_broker_url("mqtt://me:p%40ss@broker")
     assert (parsed.username, parsed.password) == ("me", "p@ss")
@@ -35,7 +58,9 @@ def test_credentials_are_kept_apart_from_the_address() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "http://broker",
+        "ftp://broker",
+        "udp://broker",
+        "udp://broker:1/path",
         "mqtt://",
         "mqtt://broker:0",
         "mqtt://broker:x",

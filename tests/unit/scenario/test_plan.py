@@ -15,6 +15,7 @@ from battlebrokers.errors import InputError
 from battlebrokers.scenario.nodes import AwayPlan, FilterPlan, TlsPlan, WillPlan
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import load_scenario, read_scenario
+from battlebrokers.scenario.resolve import settled
 from support.examples import examples
 
 TEXT = """\
@@ -260,3 +261,24 @@ clients: {sub: {count: 2000, subscribe: "p/{index}"}}
 phases: {measure: 10s}
 """
     assert plan(text=text).deliveries_per_s == 2000
+
+
+def test_what_does_not_speak_mqtt_has_no_version_or_transport_in_the_plan() -> None:
+    mixed = plan("fleets.air.protocol=http", "version='5'", "defaults.retain=true")
+    air = next(mixed.devices()).connection
+    assert (air.protocol, air.version, air.transport) == ("http", "", "")
+    assert not next(mixed.devices()).retain
+    wind = list(mixed.devices())[-1]
+    assert (wind.connection.protocol, wind.connection.version, wind.retain) == ("mqtt", "5", True)
+    assert Plan.from_message(mixed.to_message()).to_bytes() == mixed.to_bytes()
+
+
+def test_automatic_protocols_are_settled_per_side_and_leave_what_was_said_alone() -> None:
+    scenario = read_scenario(
+        TEXT, "f", ["protocol=auto", "clients.some.share=null", "fleets.wind.protocol=coap"]
+    ).scenario
+    chosen = build_plan(settled(scenario, "http", "mqtt"))
+    assert {device.fleet: device.connection.protocol for device in chosen.devices()} == {"air": "http", "wind": "coap"}
+    assert {(client.connection.protocol, client.connection.version) for client in chosen.clients()} == {
+        ("mqtt", "3.1.1")
+    }

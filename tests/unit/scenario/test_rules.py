@@ -56,6 +56,16 @@ phases: {warm_up: 1s, measure: 10s}
         (["fleets.air.credentials={username: '{devise}'}"], "not a variable here"),
         (["tls={check_hostname: false}"], "certificates without encryption"),
         (["transport=tls", "tls.ca=absent.pem"], "there is no file absent.pem"),
+        (["fleets.air.protocol=http", "fleets.air.version=5"], "`version` exists in MQTT only, and this speaks http"),
+        (["protocol=coap", "fleets.air.retain=true"], "`retain` exists in MQTT only, and this speaks coap"),
+        (["protocol=websocket", "fleets.air.will={topic: x}"], "`will` exists in MQTT only"),
+        (["clients.all.protocol=amqp", "clients.all.session=persistent"], "`session` exists in MQTT only"),
+        (["clients.all.protocol=http", "clients.all.share=crew"], "`share` exists in MQTT only"),
+        (["protocol=http", "transport=tls"], "the contender's address tells it"),
+        (["protocol=udp", "defaults.topic_alias=true"], "`topic_alias` exists in MQTT only"),
+        (["protocol=auto", "version='5'"], "`protocol: auto` may choose another"),
+        (["protocol=smoke-signals"], "protocol"),
+        (["phases.until_silent=true"], "`air` never falls silent"),
         (["fleets.air.inflight=0"], "at least 1"),
         (["repetitions=0"], "at least 1"),
         (["seed=-1"], "at least 0"),
@@ -128,3 +138,19 @@ def test_a_binary_credential_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(GOOD)
     with pytest.raises(ScenarioError, match="not a CSV file"):
         load_scenario(str(tmp_path / "small.yaml"), ["fleets.air.credentials.csv=logins.csv"])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["protocol=http"],
+        ["protocol=auto"],
+        ["fleets.air.protocol=http", "clients.all.protocol=mqtt", "version='5'", "defaults.topic_alias=true"],
+        ["fleets.air.protocol=http", "clients.all.session=persistent"],
+        ["protocol=http", "tls={check_hostname: false}"],
+        ["protocol=http", "fleets.air.credentials={password: x}"],
+        ["phases.until_silent=true", "fleets.air.at_most=5"],
+    ],
+)
+def test_protocols_may_be_mixed_and_keys_of_mqtt_said_for_those_who_speak_it(overrides: list[str]) -> None:
+    read_scenario(GOOD, "f", overrides)
