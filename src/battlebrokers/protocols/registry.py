@@ -16,7 +16,22 @@ from battlebrokers import protocols
 from battlebrokers.errors import InputError
 from battlebrokers.protocols.base import Capabilities, Endpoint, Link, LinkOptions, Listener
 
-_NOT_PROTOCOLS = frozenset({"base", "backoff", "phrase", "registry", "script", "tls", "wheel"})
+_NOT_PROTOCOLS = frozenset(
+    {
+        "backoff",
+        "base",
+        "datagrams",
+        "frames",
+        "phrase",
+        "registry",
+        "script",
+        "talk",
+        "tls",
+        "upgrade",
+        "wheel",
+        "wrapping",
+    }
+)
 
 
 def protocol_names() -> list[str]:

@@ -1,6 +1,6 @@
 """The one way our MQTT code says that bytes (or a packet to be written) are not valid MQTT.
 
-Raised by decode, encode, framing and websocket; the link turns it into a close and a count. Nothing else is raised.
+Raised by decode, encode and framing; the link turns it into a close and a count. Nothing else is raised.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from battlebrokers.errors import InputError
 from battlebrokers.protocols.base import Endpoint, LinkOptions, TlsFiles
 from battlebrokers.protocols.mqtt.connection import Connection
-from battlebrokers.protocols.mqtt.malformed import MalformedPacket
 from battlebrokers.protocols.mqtt.web_connection import WebSocketConnection
 from battlebrokers.protocols.tls import tls_context, why_unreachable
+from battlebrokers.protocols.upgrade import WebSocketFault
 from battlebrokers.protocols.wheel import wheel_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ async def connect(link: MqttLink, endpoint: Endpoint, options: LinkOptions) -> C
             ssl_handshake_timeout=options.connect_timeout_s if secure else None,
             local_addr=(options.source_address, 0) if options.source_address else None,
         )
-    except (OSError, MalformedPacket) as error:
+    except (OSError, WebSocketFault) as error:
         raise why_unreachable(error, name_of(endpoint), options.source_address) from error
     if upgraded is not None:
         try:

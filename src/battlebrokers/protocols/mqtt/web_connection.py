@@ -9,18 +9,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from battlebrokers.protocols.base import Endpoint
+from battlebrokers.protocols.frames import Unwrapper, close_frame, wrap
 from battlebrokers.protocols.mqtt.connection import Connection
 from battlebrokers.protocols.mqtt.inbox import NO_REASON
 from battlebrokers.protocols.mqtt.malformed import MalformedPacket
-from battlebrokers.protocols.mqtt.websocket import (
-    Handshake,
-    Unwrapper,
-    WebSocketFault,
-    close_frame,
-    handshake_request,
-    new_key,
-    wrap,
-)
+from battlebrokers.protocols.upgrade import Handshake, WebSocketFault, handshake_request, new_key
 from battlebrokers.protocols.wheel import Wheel
 
 if TYPE_CHECKING:
@@ -69,6 +62,9 @@ class WebSocketConnection(Connection):
             content = self._unwrapped(data)
             if content:
                 self.receive(content, at_ns)
+        except WebSocketFault as fault:
+            self._broken(fault)
+            return
         except MalformedPacket as fault:
             self.fail(fault)
             return
@@ -93,12 +89,12 @@ class WebSocketConnection(Connection):
             self.transport.write(close_frame(fault.close_code))
             raise
 
-    def fail(self, fault: MalformedPacket) -> None:
+    def _broken(self, fault: WebSocketFault) -> None:
         """A refused upgrade is an answer, not nonsense; everything else is."""
-        if isinstance(fault, WebSocketFault) and fault.status:
+        if fault.status:
             self.end(f"the WebSocket upgrade was refused: {fault}", NO_REASON)
         else:
-            super().fail(fault)
+            self.fail(MalformedPacket(str(fault)))
 
     def end(self, detail: str, reason: int) -> None:
         """Drop the socket; somebody may still wait for the upgrade."""

@@ -16,6 +16,7 @@ from types import TracebackType
 
 import pytest
 
+from battlebrokers.protocols.frames import Unwrapper, close_frame, wrap
 from battlebrokers.protocols.mqtt.decode import decode
 from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.framing import split_frames
@@ -39,7 +40,7 @@ from battlebrokers.protocols.mqtt.packets import (
     WillMessage,
 )
 from battlebrokers.protocols.mqtt.properties import Properties
-from battlebrokers.protocols.mqtt.websocket import Handshake, Unwrapper, close_frame, handshake_request, new_key, wrap
+from battlebrokers.protocols.upgrade import Handshake, handshake_request, new_key
 
 pytestmark = pytest.mark.broker
 F = FilterRequest

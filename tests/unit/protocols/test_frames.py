@@ -11,8 +11,8 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from battlebrokers.protocols.mqtt.malformed import MalformedPacket
-from battlebrokers.protocols.mqtt.websocket import Unwrapper, WebSocketFault, close_frame, wrap
+from battlebrokers.protocols.frames import Messages, Unwrapper, close_frame, wrap, wrap_all
+from battlebrokers.protocols.upgrade import WebSocketFault
 from support.examples import examples
 
 SIZES = [0, 1, 3, 4, 5, 125, 126, 127, 1023, 1024, 1025, 1031, 65_535, 65_536, 100_003]
@@ -135,7 +135,6 @@ def test_a_server_that_breaks_the_rules_is_caught(name: str, whole: bool) -> Non
     with pytest.raises(WebSocketFault) as caught:
         [unwrapper.feed(chunk) for chunk in chunks]
     assert caught.value.close_code == close_code
-    assert isinstance(caught.value, MalformedPacket)
 
 
 def test_the_frame_limit_holds_for_every_length_form() -> None:
@@ -166,3 +165,95 @@ def test_mutated_frames_are_data_or_a_fault(payload: bytes, data: st.DataObject)
     unwrapper = Unwrapper()
     with suppress(WebSocketFault):
         assert len(unwrapper.feed(bytes(stream))) <= len(stream)
+
+
+# ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("sizes", [[5] * 20, [126] * 7, [70_000] * 6, [0] * 9, [3, 4, 5, 200, 1, 0, 7, 7], [12]])
+@pytest.mark.parametrize("text", [True, False])
+def test_a_server_reads_many_that_we_wrap_at_once(sizes: list[int], text: bool) -> None:
+    bodies = [bytes(48 + (index + place) % 10 for index in range(size)) for place, size in enumerate(sizes)]
+    peer = server()
+    peer.receive_data(wrap_all(bodies, text=text))
+    opcode = Opcode.TEXT if text else Opcode.BINARY
+    assert [(frame.opcode, bytes(frame.data)) for frame in peer.events_received()] == [
+        (opcode, body) for body in bodies
+    ]
+
+
+@examples(200)
+@given(st.lists(st.tuples(st.binary(max_size=300), st.integers(1, 3), st.sampled_from([1, 2])), max_size=5), st.data())
+def test_any_chunks_give_the_same_messages(messages: list[tuple[bytes, int, int]], data: st.DataObject) -> None:
+    stream, expected, pings = b"", [], 0
+    for payload, pieces, opcode in messages:
+        step = len(payload) // pieces + 1
+        parts = [payload[index : index + step] for index in range(0, len(payload), step)] or [b""]
+        size = 0
+        for index, part in enumerate(parts):
+            frame = from_server(part, 0 if index else opcode, index == len(parts) - 1)
+            stream += frame + from_server(b"?", 9)
+            size += len(frame)
+            pings += 1
+        expected.append((payload, opcode == 1, size))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    reader, got, replies = Messages(), [], b""
+    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        got += reader.feed(stream[begin:end])
+        replies += reader.replies()
+    assert got == expected
+    assert not reader.halfway
+    peer = server()
+    peer.receive_data(replies)
+    assert len(peer.events_received()) == pings
+
+
+def test_half_a_message_is_known_as_such() -> None:
+    whole = from_server(b"abc", 1)
+    for cut in range(1, len(whole)):
+        reader = Messages()
+        assert reader.feed(whole[:cut]) == []
+        assert reader.halfway
+    reader = Messages()
+    assert reader.feed(from_server(b"abc", 1, False)) == []
+    assert reader.halfway
+    assert reader.feed(from_server(b"", 0, True)) == [(b"abc", True, len(whole) + 2)]
+    assert not reader.halfway
+
+
+@pytest.mark.parametrize("name", [name for name in BROKEN if name != "text"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_messages_that_break_the_rules_are_caught(name: str, whole: bool) -> None:
+    raw, close_code = BROKEN[name]
+    if name == "flood of pings":
+        raw *= 1000
+    reader = Messages(1 << 30)
+    chunks = [raw] if whole else [raw[index : index + 1] for index in range(len(raw))]
+    with pytest.raises(WebSocketFault) as caught:
+        [reader.feed(chunk) for chunk in chunks]
+    assert caught.value.close_code == close_code
+
+
+def test_a_message_in_fragments_has_the_same_limit() -> None:
+    reader = Messages(100)
+    reader.feed(from_server(bytes(60), 2, False))
+    with pytest.raises(WebSocketFault, match="larger than 100"):
+        reader.feed(from_server(bytes(60), 0, True))
+
+
+def test_empty_fragments_cost_nothing() -> None:
+    reader = Messages(100)
+    reader.feed(from_server(b"a", 2, False) + from_server(b"", 0, False) * 10_000)
+    assert len(reader._parts or b"") == 1
+    assert reader.feed(from_server(b"b", 0, True))[0][0] == b"ab"
+
+
+@examples(400)
+@given(st.lists(st.binary(max_size=60), max_size=8))
+def test_random_bytes_are_messages_or_a_fault(chunks: list[bytes]) -> None:
+    reader, fed, got = Messages(), 0, 0
+    with suppress(WebSocketFault):
+        for chunk in chunks:
+            fed += len(chunk)
+            got += sum(wire for _, _, wire in reader.feed(chunk))
+    assert got <= fed

@@ -1,6 +1,6 @@
-"""The HTTP upgrade that turns a connection into a WebSocket speaking `mqtt` (RFC 6455, section 4).
+"""The HTTP upgrade that turns a connection into a WebSocket (RFC 6455, section 4).
 
-Called once a connection by the link; `websocket` takes over behind it. Pure: bytes in, bytes out, no sockets.
+Called once a connection by links over WebSocket; `frames` takes over behind it. Pure: bytes in, bytes out, no sockets.
 """
 
 from __future__ import annotations
@@ -8,16 +8,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-
-from battlebrokers.protocols.mqtt.malformed import MalformedPacket
+import re
+from collections.abc import Mapping
 
 MAX_HEADER_BYTES = 16_384
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _END = b"\r\n\r\n"
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
 
 
-class WebSocketFault(MalformedPacket):
+class WebSocketFault(ValueError):  # noqa: N818 - reads as what it is
     """The server broke RFC 6455 or refused the upgrade; `close_code` goes into our close frame, `status` is HTTP's."""
 
     def __init__(self, message: str, close_code: int = 1002, status: int = 0) -> None:
@@ -36,34 +38,47 @@ def accept_for(key: str) -> str:
     return base64.b64encode(hashlib.sha1(key.encode("ascii") + _GUID, usedforsecurity=False).digest()).decode("ascii")
 
 
-def handshake_request(host: str, port: int, path: str, key: str, *, secure: bool = False) -> bytes:
-    """The HTTP upgrade request with the subprotocol `mqtt`."""
+def handshake_request(
+    host: str,
+    port: int,
+    path: str,
+    key: str,
+    *,
+    secure: bool = False,
+    subprotocol: str = "mqtt",
+    headers: Mapping[str, str] | None = None,
+) -> bytes:
+    """The HTTP upgrade request; no extension is offered. Raises WebSocketFault for what no request can carry."""
     name = f"[{host}]" if ":" in host else host
     authority = name if port == (443 if secure else 80) else f"{name}:{port}"
     target = path if path.startswith("/") else f"/{path}"
-    if any(character <= " " or character > "~" for character in authority + target + key):
+    if any(character <= " " or character > "~" for character in authority + target + key + subprotocol):
         raise WebSocketFault(f"{authority}{target} cannot be written into a request; percent-encode it")
-    lines = (
+    lines = [
         f"GET {target} HTTP/1.1",
         f"Host: {authority}",
         "Upgrade: websocket",
         "Connection: Upgrade",
         f"Sec-WebSocket-Key: {key}",
         "Sec-WebSocket-Version: 13",
-        "Sec-WebSocket-Protocol: mqtt",
-        "",
-        "",
-    )
-    return "\r\n".join(lines).encode("ascii")
+    ]
+    if subprotocol:
+        lines.append(f"Sec-WebSocket-Protocol: {subprotocol}")
+    for header, value in (headers or {}).items():
+        if not _HEADER_NAME.fullmatch(header) or not _HEADER_VALUE.fullmatch(value):
+            raise WebSocketFault(f"the header {header[:60]!r} cannot be written into a request")
+        lines.append(f"{header}: {value}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 class Handshake:
     """Reads the server's answer to `handshake_request`, however it is cut into chunks."""
 
-    __slots__ = ("_buffer", "_key", "_max_header_bytes")
+    __slots__ = ("_buffer", "_key", "_max_header_bytes", "_subprotocol")
 
-    def __init__(self, key: str, max_header_bytes: int = MAX_HEADER_BYTES) -> None:
+    def __init__(self, key: str, max_header_bytes: int = MAX_HEADER_BYTES, subprotocol: str = "mqtt") -> None:
         self._key = key
+        self._subprotocol = subprotocol
         self._max_header_bytes = max_header_bytes
         self._buffer = b""
 
@@ -80,12 +95,12 @@ class Handshake:
         if end < 0:
             return None
         rest = self._buffer[end + len(_END) :] + data[room:]
-        _check_answer(self._buffer[:end].decode("latin-1"), self._key)
+        _check_answer(self._buffer[:end].decode("latin-1"), self._key, self._subprotocol)
         self._buffer = b""
         return rest
 
 
-def _check_answer(text: str, key: str) -> None:
+def _check_answer(text: str, key: str, subprotocol: str) -> None:
     status_line, *lines = text.split("\r\n")
     status, _, words = status_line[9:].partition(" ")
     if len(status) != 3 or not (status.isascii() and status.isdigit()):
@@ -105,7 +120,9 @@ def _check_answer(text: str, key: str) -> None:
         raise WebSocketFault("the answer's Connection header does not say Upgrade", status=101)
     if headers.get("sec-websocket-accept") != accept_for(key):
         raise WebSocketFault("Sec-WebSocket-Accept does not match our key", status=101)
-    if headers.get("sec-websocket-protocol") != "mqtt":
-        raise WebSocketFault("the server did not choose the subprotocol mqtt", status=101)
+    chosen = headers.get("sec-websocket-protocol", "")
+    if chosen != subprotocol:
+        wanted = f"did not choose the subprotocol {subprotocol}" if subprotocol else "chose a subprotocol unasked"
+        raise WebSocketFault(f"the server {wanted}", status=101)
     if headers.get("sec-websocket-extensions"):
         raise WebSocketFault("the server chose an extension we did not offer", status=101)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from battlebrokers.protocols.mqtt.handshake import (
+from battlebrokers.protocols.upgrade import (
     Handshake,
     WebSocketFault,
     accept_for,
@@ -129,3 +129,27 @@ def test_data_behind_a_short_header_may_be_longer_than_the_limit() -> None:
 def test_random_answers_are_incomplete_or_a_fault(raw: bytes, greet: bool) -> None:
     with suppress(WebSocketFault):
         assert Handshake(KEY).feed(b"HTTP/1.1 101 " + raw if greet else raw) is None
+
+
+def test_headers_and_a_subprotocol_of_the_contender_are_sent() -> None:
+    request = handshake_request("h", 1, "/ws", KEY, subprotocol="oneM2M.json", headers={"X-M2M-Origin": "Cbb3"})
+    assert b"\r\nSec-WebSocket-Protocol: oneM2M.json\r\n" in request
+    assert b"\r\nX-M2M-Origin: Cbb3\r\n" in request
+    assert b"Extensions" not in request
+    assert b"Protocol" not in handshake_request("h", 1, "/ws", KEY, subprotocol="")
+
+
+@pytest.mark.parametrize("header", [("X\r\nY", "1"), ("X", "1\r\nY: 2"), ("", "1"), ("X", "a\0b"), ("X", "\u20ac")])
+def test_headers_that_would_be_something_else_are_refused(header: tuple[str, str]) -> None:
+    with pytest.raises(WebSocketFault, match="cannot be written"):
+        handshake_request("h", 1, "/", KEY, headers=dict([header]))
+
+
+def test_a_subprotocol_must_be_the_one_asked_for() -> None:
+    plain = GOOD.replace(b"Sec-WebSocket-Protocol: mqtt\r\n", b"")
+    assert Handshake(KEY, subprotocol="").feed(plain) == b""
+    assert Handshake(KEY, subprotocol="x").feed(GOOD.replace(b"mqtt", b"x")) == b""
+    with pytest.raises(WebSocketFault, match="unasked"):
+        Handshake(KEY, subprotocol="").feed(GOOD)
+    with pytest.raises(WebSocketFault, match="did not choose the subprotocol x"):
+        Handshake(KEY, subprotocol="x").feed(plain)
