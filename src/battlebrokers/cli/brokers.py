@@ -58,7 +58,7 @@ def install(
 def _facts(contender: Contender, here: Available | Missing) -> dict[str, Any]:
     """What `--json` prints about a contender."""
     version = here.version if isinstance(here, Available) else ""
-    able = contender.capabilities.of(version)
+    able = contender.able(version)
     return {
         "name": contender.name,
         "about": contender.about,
@@ -87,7 +87,7 @@ def _tell(found: list[tuple[Contender, Available | Missing]]) -> None:
         table.add_column(heading, no_wrap=True)
     for contender, here in found:
         runs = isinstance(here, Available)
-        able = contender.capabilities.of(here.version if isinstance(here, Available) else "")
+        able = contender.able(here.version if isinstance(here, Available) else "")
         table.add_row(
             contender.name,
             here.version if isinstance(here, Available) else "–",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
@@ -62,7 +62,8 @@ class BrokerUrl:
     @property
     def url(self) -> str:
         """The URL without credentials."""
-        spoken = self.protocol, self.transport
+        # A WebSocket looks the same, whatever it carries.
+        spoken = "mqtt" if self.protocol == "websocket" else self.protocol, self.transport
         scheme = next(name for name, each in _SCHEMES.items() if (each.protocol, each.transport) == spoken)
         return f"{scheme}://{self.place}{self.path}"
 
@@ -72,15 +73,17 @@ def is_url(name: str) -> bool:
     return "://" in name
 
 
-def parse_broker_url(text: str) -> BrokerUrl:
+def parse_broker_url(text: str, *, key: str = "") -> BrokerUrl:
     """The parts of `mqtt(s)://`, `ws(s)://`, `http(s)://`, `coap://`, `amqp(s)://` or `udp://` host[:port][/path].
 
-    Anything else is a UsageError.
+    Anything else is a UsageError. `key` is its name among a contender's endpoints: `websocket` does not carry MQTT.
     """
     name = text.partition("://")[0].lower()
     scheme = _SCHEMES.get(_ALIASES.get(name, name))
     if scheme is None:
         raise _refused(text, f"it cannot start with {name}://")
+    if key == "websocket" and name in ("ws", "wss"):
+        scheme = replace(scheme, protocol=key, path="/")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from battlebrokers.contenders.spec import Contender, Profile, Transport
+from battlebrokers.contenders.spec import Contender, Profile
 from battlebrokers.contenders.template import names_in, render, symbolic
 from battlebrokers.errors import UsageError
 
@@ -58,7 +58,7 @@ class Templates:
     files: Mapping[str, str]
     command: tuple[str, ...]
     env: Mapping[str, str]
-    endpoints: Mapping[Transport, str]
+    endpoints: Mapping[str, str]
     ports: tuple[str, ...]
 
     def filled(self, values: Mapping[str, str]) -> Configuration:
@@ -82,9 +82,11 @@ def put_together(contender: Contender, profile: Profile, tls: TlsServerFiles | N
     if profile not in contender.profiles:
         raise UsageError(f"no profile is called {profile!r}", hint=f"Known: {', '.join(contender.profiles)}.")
     chosen = contender.profiles[profile]
-    files = dict(chosen.files)
+    files = {**contender.files, **chosen.files}
+    for name, text in chosen.append.items():
+        files[name] += text
     env = {**contender.run.env, **chosen.env}
-    endpoints = dict(contender.endpoints)
+    endpoints: dict[str, str] = {key: url for key, url in contender.endpoints.items()}  # noqa: C416 - the type widens
     ports = list(contender.ports)
     if tls is not None:
         if contender.tls is None:
@@ -101,6 +103,6 @@ def put_together(contender: Contender, profile: Profile, tls: TlsServerFiles | N
             for name, text in addition.items():
                 if name in files:
                     files[name] += text
-        endpoints |= contender.tls.endpoints
+        endpoints.update((key, url) for key, url in contender.tls.endpoints.items())
         ports += contender.tls.ports
     return Templates(files, tuple(contender.run.command), env, endpoints, tuple(ports))

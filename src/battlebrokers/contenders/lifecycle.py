@@ -16,6 +16,7 @@ import psutil
 from battlebrokers.contenders.availability import Missing, availability
 from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
 from battlebrokers.contenders.configuration import Configuration, TlsServerFiles, put_together
+from battlebrokers.contenders.dialogue import registration_of, scripts_of
 from battlebrokers.contenders.handshake import accepts, greet, must_accept
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
@@ -86,10 +87,13 @@ def start_contender(
             endpoints=dict(configuration.endpoints),
             config_sha256=configuration.sha256,
             config_text=configuration.text,
-            capabilities=contender.capabilities.of(here.version),
+            capabilities=contender.able(here.version),
             service_names={name: service.processes for name, service in contender.services.items()},
             described=contender.services,
             pairing=contender.pairing,
+            scripts=scripts_of(contender),
+            registration=registration_of(contender),
+            known={name: value for name, value in place.values().items() if name.startswith("port.")} | {"host": host},
             process=process,
             place=place,
         )

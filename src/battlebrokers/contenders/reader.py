@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
 from battlebrokers.contenders.spec import Contender, Pairing
-from battlebrokers.contenders.template import names_in
+from battlebrokers.contenders.spec_checks import cross_checks
 from battlebrokers.errors import InputError, UsageError
 from battlebrokers.scenario.patterns import nearest
 
-SPECS = Path(__file__).parent / "specs"
+if TYPE_CHECKING:
+    from battlebrokers.scenario.document import Document
 
-ALWAYS_KNOWN = ("host", "dir", "data", "user", "specs")
-"""Names every template may use: where to listen, the folder, the folder for its data, who we are, where specs lie."""
-TLS_NAMES = ("tls.certificate", "tls.key", "tls.client_ca")
+SPECS = Path(__file__).parent / "specs"
 
 KeyPath = tuple[str | int, ...]
 KeyMistake = tuple[KeyPath, str, str]
 """Where in the file, what is wrong, what to do."""
+
+_TEXTS = ("files", "append", "append_with_client_ca")
+"""Keys whose values are texts of configuration files."""
 
 
 def contender_names() -> list[str]:
@@ -40,8 +41,15 @@ def load_contenders() -> list[Contender]:
     return [_shipped(name) for name in contender_names()]
 
 
+def split_host(name: str) -> tuple[str, str]:
+    """`name@host` → both; a name alone has no host."""
+    before, at, after = name.rpartition("@")
+    return (before, after) if at and "/" not in after else (name, "")
+
+
 def find_contender(name: str) -> Contender:
-    """A shipped contender by name, or your own by the path of its `.yaml` file."""
+    """A shipped contender by name, or your own by the path of its `.yaml` file; a host behind `@` does not matter."""
+    name, _ = split_host(name)
     if name.endswith((".yaml", ".yml")):
         return read_contender(Path(name))
     names = contender_names()
@@ -72,15 +80,18 @@ def parse_contender(text: str, where: str) -> Contender:
     from battlebrokers.scenario.document import read_document  # slow to import, and not needed to follow a URL
 
     document = read_document(text, where)
+    as_written = document.data
     if not document.mistakes:
+        with_files = _with_files(document)
         try:
-            contender = Contender.model_validate(document.data)
+            contender = Contender.model_validate(with_files)
         except ValidationError as error:
             for each in error.errors(include_url=False):
-                document.mistake(*_explained(each))
+                path, message, hint = _explained(each)
+                document.mistake(_written_path(path, as_written), message, hint)
         else:
-            for mistake in cross_checks(contender):
-                document.mistake(*mistake)
+            for path, message, hint in cross_checks(contender, _ports_of):
+                document.mistake(_written_path(path, as_written), message, hint)
             if not document.mistakes:
                 return contender
     noun = "mistake" if len(document.mistakes) == 1 else "mistakes"
@@ -113,48 +124,55 @@ def read_pairing(path: Path) -> Pairing:
     )
 
 
-def cross_checks(contender: Contender) -> Iterator[KeyMistake]:
-    """What is wrong between parts of a file that are each right alone: (path, message, hint)."""
-    for missing in sorted({"stock", "tuned"} - set(contender.profiles)):
-        yield ("profiles",), f"has no profile `{missing}`", ""
-    if contender.ready.port not in contender.ports:
-        yield (
-            ("ready", "port"),
-            f"{contender.ready.port} is not one of ports",
-            nearest(contender.ready.port, contender.ports),
-        )
-    if sum("*" in service.processes for service in contender.services.values()) != 1:
-        yield ("services",), 'exactly one service must be ["*"]', "it takes every process no other service names"
-    port_names = [*contender.ports, *(contender.tls.ports if contender.tls is not None else [])]
-    for name, service in contender.services.items():
-        for port in service.ports or []:
-            if isinstance(port, str) and port not in port_names:
-                yield ("services", name, "ports"), f"{port} is not one of ports", nearest(port, port_names)
-    known = [*ALWAYS_KNOWN, *contender.needs, *(f"port.{port}" for port in contender.ports)]
-    raw = contender.model_dump()
-    tls = raw.pop("tls")
-    raw["version"] = [{key: each[key] for key in ("command", "glob", "file")} for each in raw["version"]]
-    for part in ("version", "endpoints", "run", "profiles"):
-        yield from _unknown_names(raw[part], (part,), known)
-    if contender.tls is not None:
-        known += [*TLS_NAMES, *(f"port.{port}" for port in contender.tls.ports)]
-        yield from _unknown_names(tls, ("tls",), known)
-        written = sorted({name for profile in contender.profiles.values() for name in profile.files})
-        for key in ("append", "append_with_client_ca"):
-            for stranger in sorted(set(tls[key]) - set(written)):
-                yield ("tls", key, stranger), "no profile writes such a file", nearest(stranger, written)
+def _ports_of(name: str) -> list[str] | None:
+    return list(_shipped(name).ports) if name in contender_names() else None
 
 
-def _unknown_names(value: Any, path: KeyPath, known: list[str]) -> Iterator[KeyMistake]:
-    if isinstance(value, str):
-        for name in sorted(names_in(value).difference(known)):
-            yield path, f"${{{name}}} is not known here", nearest(name, known)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _unknown_names(item, (*path, key), known)
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _unknown_names(item, (*path, number), known)
+def _with_files(document: Document) -> dict[str, Any]:
+    """What the file says, with `{file: PATH}` replaced by the text of that file: beside it, else beside ours."""
+    folders = [Path(document.where).parent, SPECS]
+
+    def text_of(value: Any, path: KeyPath) -> Any:
+        if not isinstance(value, dict) or list(value) != ["file"] or not isinstance(value["file"], str):
+            return value
+        for folder in folders:
+            try:
+                return (folder / value["file"]).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or str(error)
+        document.mistake(path, f"{value['file']} cannot be read: {why}", "it is looked for beside this file")
+        return ""
+
+    def texts_of(part: Any, path: KeyPath) -> Any:
+        return {name: text_of(value, (*path, name)) for name, value in part.items()} if isinstance(part, dict) else part
+
+    def filled(part: Any, path: KeyPath) -> Any:
+        if not isinstance(part, dict):
+            return part
+        return {**part, **{key: texts_of(part[key], (*path, key)) for key in _TEXTS if key in part}}
+
+    data: dict[str, Any] = filled(document.data, ())
+    if "tls" in data:
+        data["tls"] = filled(data["tls"], ("tls",))
+    if isinstance(data.get("profiles"), dict):
+        data["profiles"] = {name: filled(part, ("profiles", name)) for name, part in data["profiles"].items()}
+    return data
+
+
+def _written_path(path: KeyPath, data: Any) -> KeyPath:
+    """The path as it stands in the file, where one step may be written without the list around it."""
+    written: list[str | int] = []
+    for step in path:
+        if isinstance(step, int) and isinstance(data, dict):
+            continue
+        written.append(step)
+        if isinstance(data, dict):
+            data = data.get(str(step))
+        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
+            data = data[step]
+        else:
+            data = None
+    return tuple(written)
 
 
 def _explained(error: Any) -> KeyMistake:
@@ -173,9 +191,18 @@ def _fields_at(path: KeyPath) -> list[str]:
     here: Any = Contender
     for step in path:
         if isinstance(here, type) and issubclass(here, BaseModel):
-            here = here.model_fields[str(step)].annotation
+            fields = {field.alias or name: field.annotation for name, field in here.model_fields.items()}
+            here = fields.get(str(step))
         else:
-            here = typing.get_args(here)[-1]
-        if isinstance(here, types.UnionType):
-            here = typing.get_args(here)[0]
-    return list(here.model_fields) if isinstance(here, type) and issubclass(here, BaseModel) else []
+            here = (typing.get_args(here) or (None,))[-1]
+        here = _bare(here)
+    if not (isinstance(here, type) and issubclass(here, BaseModel)):
+        return []
+    return [field.alias or name for name, field in here.model_fields.items()]
+
+
+def _bare(annotation: Any) -> Any:
+    """A type without `Annotated` and `| None` around it."""
+    while typing.get_origin(annotation) in (typing.Annotated, typing.Union, types.UnionType):
+        annotation = typing.get_args(annotation)[0]
+    return annotation

@@ -14,11 +14,13 @@ from typing import Self
 import psutil
 
 from battlebrokers.contenders.broker_url import parse_broker_url
+from battlebrokers.contenders.dialogue import Registration
 from battlebrokers.contenders.handshake import accepts
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.spec import BrokerCapabilities, Pairing, Service
 from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.protocols.script import Script
 from battlebrokers.record.cgroup import group_name
 from battlebrokers.record.containers import find_container
 
@@ -34,18 +36,24 @@ class RunningContender:
     profile: str
     """`stock`, `tuned` or `external`."""
     endpoints: dict[str, str]
-    """Transport (`tcp`, `tls`, `ws`, `wss`) → URL, without credentials."""
+    """For MQTT the transport (`tcp`, `tls`, `ws`, `wss`), else the protocol → URL, without credentials."""
     config_sha256: str = ""
     config_text: str = ""
     capabilities: BrokerCapabilities | None = None
     """What this version honours; None when nobody has said."""
     credentials: tuple[str | None, str | None] = (None, None)
-    """User and password from its URL."""
+    """User and password from its URL, or those its file tells."""
     service_names: Mapping[str, list[str]] = field(default_factory=dict, repr=False)
     described: Mapping[str, Service] = field(default_factory=dict, repr=False)
     """What its file says of each service."""
     pairing: Pairing | None = field(default=None, repr=False)
     """What its file says about its messages."""
+    scripts: Mapping[str, Script] = field(default_factory=dict, repr=False)
+    """Protocol → how it is spoken, for protocols spoken in a dialect of its own."""
+    registration: Registration | None = field(default=None, repr=False)
+    """What the controller says before and after a run."""
+    known: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What every template of its dialect may use: `host`, `port.NAME`, ports of companions."""
     process: KeptProcess | None = field(default=None, repr=False)
     place: Place | None = field(default=None, repr=False)
 

@@ -5,78 +5,56 @@ Read by `reader`, used by `availability`, `lifecycle` and `install`. Holds no pa
 
 from __future__ import annotations
 
-import re
 import signal
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from battlebrokers.record.exporters import MEASURED_COLUMNS, Exporter
+from battlebrokers.contenders.dialect import Expected, Register, Speak, expected
+from battlebrokers.contenders.needs import Need, PackageManager, VersionSource, version_key
+from battlebrokers.contenders.services import Metrics, Pairing, Service
+from battlebrokers.contenders.strict import Name, Strict
 
-Transport = Literal["tcp", "tls", "ws", "wss"]
+__all__ = [
+    "BrokerCapabilities",
+    "Contender",
+    "Metrics",
+    "Need",
+    "PackageManager",
+    "Pairing",
+    "Profile",
+    "Service",
+    "Transport",
+    "VersionSource",
+    "version_key",
+]
+
+Transport = Literal["tcp", "tls", "ws", "wss", "udp"]
+EndpointKey = Literal["tcp", "tls", "ws", "wss", "http", "websocket", "coap", "amqp", "udp"]
+"""For MQTT the transport, for every other protocol its name."""
 MqttVersion = Literal["3.1.1", "5"]
 Profile = Literal["stock", "tuned"]
-PackageManager = Literal["apt", "dnf", "apk", "brew", "pip", "npm", "commands"]
 
-
-def _a_regex_with_one_group(pattern: str) -> str:
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from None
-    if groups != 1:
-        raise ValueError("needs exactly one (group)")
-    return pattern
-
-
-OneGroup = Annotated[str, AfterValidator(_a_regex_with_one_group)]
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
-Port = Annotated[int, Field(ge=1, le=65535)]
+MQTT_TRANSPORTS = ("tcp", "tls", "ws", "wss")
 
 
 def _processes_alone(value: object) -> object:
     return {"processes": value} if isinstance(value, list) else value
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+def _free_ports(value: Any) -> Any:
+    """`[mqtt, ws]` are ports to be chosen, `{http: 3000}` are ports as they are."""
+    if isinstance(value, list):
+        return {name if isinstance(name, str) else str(name): 0 for name in value}
+    return value
 
 
-class Need(_Strict):
-    """One thing that must be here: an executable, a Python module or a Node module."""
-
-    executable: str | None = None
-    also_in: list[str] = []
-    """Folders to look in besides PATH; they come first, because a wrapper on PATH may hide the real program."""
-    at_least: str | None = None
-    """The oldest version that will do, as told by `--version`."""
-    python: str | None = None
-    node: str | None = None
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Need:
-        if sum(kind is not None for kind in (self.executable, self.python, self.node)) != 1:
-            raise ValueError("say exactly one of executable, python, node")
-        return self
+def _shipped(value: Any) -> Any:
+    """`[mosquitto]` are contenders that run beside this one."""
+    return {name: {"contender": name} for name in value} if isinstance(value, list) else value
 
 
-class VersionSource(_Strict):
-    """One way to learn the version without starting the broker; `match` picks it out of what is read."""
-
-    command: list[str] | None = None
-    glob: str | None = None
-    file: str | None = None
-    python: str | None = None
-    match: OneGroup = r"(\d+(?:\.\d+)+\S*)"
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> VersionSource:
-        if sum(kind is not None for kind in (self.command, self.glob, self.file, self.python)) != 1:
-            raise ValueError("say exactly one of command, glob, file, python")
-        return self
-
-
-class CapabilityChange(_Strict):
+class CapabilityChange(Strict):
     """What became possible with a newer version."""
 
     mqtt: list[MqttVersion] | None = None
@@ -84,13 +62,14 @@ class CapabilityChange(_Strict):
     shared: bool | None = None
 
 
-class BrokerCapabilities(_Strict):
-    """What the broker honours, as seen in the contract tests and not as advertised."""
+class BrokerCapabilities(Strict):
+    """What the broker honours, as seen in the contract tests and not as advertised. All but notes is about MQTT."""
 
-    mqtt: list[MqttVersion]
-    qos: Literal[0, 1, 2]
+    mqtt: list[MqttVersion] = ["3.1.1"]
+    qos: Literal[0, 1, 2] = 0
     """The highest QoS it honours; above it, brokers downgrade or disconnect."""
-    transports: list[Transport]
+    transports: list[Transport] = []
+    """When absent those of its endpoints, TLS included."""
     shared: bool = False
     retain: bool = True
     persistent_session: bool = True
@@ -108,22 +87,67 @@ class BrokerCapabilities(_Strict):
         return self.model_copy(update=changes)
 
 
-class Run(_Strict):
-    """How the process is started."""
+class Run(Strict):
+    """How it is started: a command, a container, a compose file, or not by us at all."""
 
-    command: list[str] = Field(min_length=1)
+    command: list[str] = []
+    """The program and its arguments; with `container` only the arguments."""
     env: dict[str, str] = {}
+    container: str = ""
+    """An image for Docker or Podman; `ports` are then those inside the container."""
+    mounts: dict[str, str] = {}
+    """Path inside the container → path here."""
+    compose: str = ""
+    """A compose file, with `ports` as it publishes them."""
+    external: bool = False
+    """Somebody else runs it, at `ports` of the host given as NAME@HOST (when absent 127.0.0.1)."""
+    namespace: str = ""
+    """The network namespace (`ip netns`) the command runs in."""
+    host: str = ""
+    """Where it listens and is spoken to, when not 127.0.0.1; needed with `namespace`."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Run:
+        ways = [bool(self.command or self.container), bool(self.compose), self.external]
+        if sum(ways) != 1:
+            raise ValueError("say exactly one of command, container, compose, external")
+        if self.mounts and not self.container:
+            raise ValueError("mounts belong to a container")
+        return self
 
 
-class ProfileSpec(_Strict):
-    """One way to configure it: files to write, and what it adds to the environment."""
+class Companion(Strict):
+    """Something that must run beside the contender, started first and stopped last."""
+
+    contender: Name | None = None
+    """A shipped contender; its ports are then `${NAME.port}`."""
+    executable: str | None = None
+    """A program of its own, whose port is then `${port.NAME}`."""
+    also_in: list[str] = []
+    command: list[str] = []
+    """How the program is started; `${NAME}` is where it was found."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Companion:
+        if (self.contender is None) == (self.executable is None):
+            raise ValueError("say contender or executable")
+        if (self.executable is None) == bool(self.command):
+            raise ValueError("a program has a command, a contender has its own")
+        return self
+
+
+class ProfileSpec(Strict):
+    """One way to configure it: files to write, text to add to them, and what it adds to the environment."""
 
     about: str
     files: dict[str, str] = {}
+    """Instead of, or besides, the contender's `files`."""
+    append: dict[str, str] = {}
+    """Text to put behind a file."""
     env: dict[str, str] = {}
 
 
-class TlsSpec(_Strict):
+class TlsSpec(Strict):
     """What a TLS listener adds: text behind a config file, ports, endpoints."""
 
     ports: list[str]
@@ -131,21 +155,29 @@ class TlsSpec(_Strict):
     append_with_client_ca: dict[str, str] = {}
     env: dict[str, str] = {}
     env_with_client_ca: dict[str, str] = {}
-    endpoints: dict[Transport, str]
+    endpoints: dict[EndpointKey, str]
 
 
-class Ready(_Strict):
-    """When it counts as started: this port answers an MQTT handshake, the others accept, all within so many seconds."""
+class Ready(Strict):
+    """When it counts as started: all endpoints accept, and the right answer comes within so many seconds.
 
-    port: str = "mqtt"
-    within_s: float = Field(gt=0)
+    Asked is, in this order: `get` over HTTP, an MQTT handshake where there is MQTT, a CoAP ping where there is CoAP.
+    """
+
+    port: str = ""
+    """The port for the MQTT handshake, when it is not that of the endpoint `tcp`."""
+    get: str = ""
+    """A path to ask for by HTTP."""
+    is_: Annotated[Expected, BeforeValidator(expected)] = Field(default=Expected(), alias="is")
+    """What counts as ready: a status or a list of them; when absent every 2xx."""
+    within_s: float = Field(default=30.0, gt=0)
 
 
-class Stop(_Strict):
+class Stop(Strict):
     """How it wants to be asked to leave, and how long it may take before it is killed."""
 
     signal: str = "TERM"
-    within_s: float = Field(gt=0)
+    within_s: float = Field(default=10.0, gt=0)
 
     @field_validator("signal")
     @classmethod
@@ -160,96 +192,70 @@ class Stop(_Strict):
         return signal.Signals[f"SIG{self.signal}"].value
 
 
-class FailureHint(_Strict):
+class FailureHint(Strict):
     """Advice for a line seen in the log of a start that failed."""
 
     match: str
     hint: str
 
 
-class Metrics(_Strict):
-    """Where a Prometheus server has this service's resources: a known exporter's names, or queries of your own."""
+class Credentials(Strict):
+    """Who we are when a broker asks; known to templates as `${username}` and `${password}`."""
 
-    exporter: Exporter | None = None
-    labels: dict[str, str] = {}
-    """Labels that pick this service out of the exporter's series, such as {name: my-redis}."""
-    queries: dict[str, str] = {}
-    """Column of `resources` → PromQL query; they win over the exporter's."""
-
-    @model_validator(mode="after")
-    def _something(self) -> Metrics:
-        if self.exporter is None and not self.queries:
-            raise ValueError("say exporter, queries or both")
-        unknown = sorted(set(self.queries) - set(MEASURED_COLUMNS))
-        if unknown:
-            raise ValueError(f"{unknown[0]} is not a column of resources: {', '.join(MEASURED_COLUMNS)}")
-        return self
+    username: str
+    password: str
 
 
-class Service(_Strict):
-    """One part of the broker: its processes, and where its packets and its resources are found.
-
-    Written as a plain list it means `processes`.
-    """
-
-    processes: list[str] = []
-    """Names of its processes; `*` takes every process no other service names."""
-    ports: list[Name | Port] | None = None
-    """Where it listens: names from `ports`, or numbers. When absent, `*` has all ports no other service names."""
-    interface: str = ""
-    """The interface to capture on; when absent loopback, in a namespace all of them, of a container its veth."""
-    namespace: str = ""
-    """The network namespace it lives in: a name (`ip netns`) or a path."""
-    container: str = ""
-    """The container it lives in (Docker or Podman): a name or an id."""
-    cgroup: str = ""
-    """Its control group (v2) below /sys/fs/cgroup, such as `system.slice/redis.service`; when absent looked up."""
-    metrics: Metrics | None = None
-
-
-class Pairing(_Strict):
-    """Which of its JSON messages (over WebSocket) are requests and what answers them, for captures."""
-
-    type: str = ""
-    """Where the type of a message stands, dots leading inwards and numbers into lists: `action`, `header.type`, `0`."""
-    id: str = ""
-    """Where the id stands that request and response share; when absent types pair in order."""
-    answers: dict[str, str] = {}
-    """Type of the response to each type of request."""
-    unanswered: list[str] = []
-    """Types that ask for nothing."""
-
-    @model_validator(mode="after")
-    def _something(self) -> Pairing:
-        if not self.type and (self.answers or self.unanswered or not self.id):
-            raise ValueError("say type: where the type of a message stands")
-        return self
-
-
-class Contender(_Strict):
-    """A broker, and how to find, configure, start and stop it."""
+class Contender(Strict):
+    """A broker or middleware: how to find, start and stop it, and how to speak to it."""
 
     name: Name
     about: str
-    needs: dict[Name, Need]
+    needs: dict[Name, Need] = {}
     """What must be here; each name is then a `${name}` holding where it was found."""
-    install: dict[PackageManager, list[str]]
+    install: dict[PackageManager, list[str]] = {}
     """Package manager (apt, dnf, apk, brew, pip, npm) → its packages; `commands` → lines to show as they are."""
-    version: list[VersionSource] = Field(min_length=1)
-    capabilities: BrokerCapabilities
-    ports: list[Name] = Field(min_length=1)
-    endpoints: dict[Transport, str]
+    version: list[VersionSource] = []
+    """Ways to learn the version; when absent the need named like the contender, or the first one, is asked."""
+    capabilities: BrokerCapabilities = BrokerCapabilities()
+    ports: Annotated[dict[Name, Annotated[int, Field(ge=0, le=65535)]], BeforeValidator(_free_ports)]
+    """Names of ports to be chosen, or name → number for ports that are as they are."""
+    endpoints: dict[EndpointKey, str] = Field(min_length=1)
+    """For MQTT the transport (tcp, ws), else the protocol (http, websocket, coap, amqp, udp) → URL."""
+    credentials: Credentials | None = None
     run: Run
-    profiles: dict[Profile, ProfileSpec]
+    beside: Annotated[dict[Name, Companion], BeforeValidator(_shipped)] = {}
+    """What must run with it: a list of contenders, or name → contender or program."""
+    files: dict[str, str] = {}
+    """Configuration files that all profiles write; {file: PATH} takes the text from a file beside this one."""
+    profiles: dict[Profile, ProfileSpec] = {}
     tls: TlsSpec | None = None
-    ready: Ready
-    stop: Stop
-    services: dict[str, Annotated[Service, BeforeValidator(_processes_alone)]]
-    """Service → names of its processes, or all that is known of it."""
+    ready: Ready = Ready()
+    stop: Stop = Stop()
+    services: dict[str, Annotated[Service, BeforeValidator(_processes_alone)]] = {}
+    """Service → names of its processes, or all that is known of it; when absent one service has them all."""
     logs: list[str] = []
     """Log files it writes itself (glob in its folder); what it prints is always kept."""
     hints: list[FailureHint] = []
+    register_: Register | None = Field(default=None, alias="register")
+    """What the controller says before and after a run."""
+    speak: Speak | None = None
+    """How it is spoken to, protocol by protocol; absent for a protocol, its plain publish and subscribe are used."""
     pairing: Pairing | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _what_goes_without_saying(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        profiles = data.get("profiles", {})
+        if isinstance(profiles, dict):
+            stock = {"about": "As it comes; nothing is set."}
+            profiles = {"stock": stock, "tuned": {"about": "Not tuned: the same as stock."}, **profiles}
+        given = {"profiles": profiles}
+        if "services" not in data and isinstance(data.get("name"), str):
+            given["services"] = {data["name"]: ["*"]}
+        return {**data, **given}
 
     @classmethod
     def find(cls, name: str) -> Contender:
@@ -258,13 +264,10 @@ class Contender(_Strict):
 
         return find_contender(name)
 
-
-def version_key(version: str) -> tuple[int, ...]:
-    """A version as numbers that sort; what is not a number ends it."""
-    numbers = []
-    for part in version.split("."):
-        digits = re.match(r"\d+", part)
-        if digits is None:
-            break
-        numbers.append(int(digits.group()))
-    return tuple(numbers)
+    def able(self, version: str) -> BrokerCapabilities:
+        """What that version honours, with the transports of its endpoints."""
+        able = self.capabilities.of(version)
+        if able.transports:
+            return able
+        offered = [*self.endpoints, *(self.tls.endpoints if self.tls is not None else ())]
+        return able.model_copy(update={"transports": [key for key in offered if key in MQTT_TRANSPORTS]})

@@ -26,7 +26,7 @@ def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
     here = availability(contender)
     if isinstance(here, Missing):
         raise EnvironmentNotReady(f"{contender.name} cannot run here: {here.what} is missing", hint=here.hint)
-    able = contender.capabilities.of(here.version)
+    able = contender.able(here.version)
     reasons = [*_shortfalls(scenario, able), *_unoffered(scenario, set(contender.endpoints))]
     if reasons:
         raise InputError(

@@ -49,6 +49,13 @@ def test_a_url_tells_the_protocol_and_its_name_among_the_endpoints(
     assert parse_broker_url(parsed.url).url == url
 
 
+def test_a_websocket_carries_mqtt_unless_the_contender_says_otherwise() -> None:
+    bare = parse_broker_url("ws://broker:3000", key="websocket")
+    assert (bare.protocol, bare.key, bare.transport, bare.url) == ("websocket", "websocket", "ws", "ws://broker:3000/")
+    assert parse_broker_url("wss://broker/ws/v2", key="websocket").url == "wss://broker:443/ws/v2"
+    assert parse_broker_url("ws://broker:3000", key="ws").path == "/mqtt"
+
+
 def test_credentials_are_kept_apart_from_the_address() -> None:
     parsed = parse_broker_url("mqtt://me:p%40ss@broker")
     assert (parsed.username, parsed.password) == ("me", "p@ss")

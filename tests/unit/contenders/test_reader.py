@@ -84,10 +84,9 @@ def test_tls_may_only_add_to_files_a_profile_writes() -> None:
     assert "tls.append.mosquito.conf: no profile writes such a file (did you mean `mosquitto.conf`?)" in told
 
 
-def test_both_profiles_must_be_there() -> None:
-    assert "has no profile `tuned`" in mistakes_of(
-        MOSQUITTO[: MOSQUITTO.index("  tuned:")] + MOSQUITTO[MOSQUITTO.index("ready:") :]
-    )
+def test_a_profile_that_is_left_out_is_said_to_be_the_same() -> None:
+    untuned = MOSQUITTO[: MOSQUITTO.index("  tuned:")] + MOSQUITTO[MOSQUITTO.index("ready:") :]
+    assert "same as stock" in parse_contender(untuned, "mine.yaml").profiles["tuned"].about
 
 
 def test_exactly_one_service_takes_the_processes_nobody_names() -> None:

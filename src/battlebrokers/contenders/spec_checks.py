@@ -1,0 +1,106 @@
+"""What can be wrong between parts of a contender file that are each right alone. Called by `reader`; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from battlebrokers.contenders.dialect import Register, Speak
+from battlebrokers.contenders.dialect_checks import KeyMistake, KeyPath, check_dialect
+from battlebrokers.contenders.offers import protocol_of
+from battlebrokers.contenders.spec import Contender
+from battlebrokers.contenders.template import names_in
+from battlebrokers.scenario.patterns import nearest
+
+ALWAYS_KNOWN = ("host", "dir", "data", "user", "specs")
+"""Names every template may use: where to listen, the folder, the folder for its data, who we are, where specs lie."""
+TLS_NAMES = ("tls.certificate", "tls.key", "tls.client_ca")
+
+
+def cross_checks(contender: Contender, ports_of: Callable[[str], Sequence[str] | None]) -> Iterator[KeyMistake]:
+    """What is wrong between parts of a file that are each right alone: (path, message, hint).
+
+    `ports_of` tells the names of a shipped contender's ports, None when there is no such contender.
+    """
+    port_names = [*contender.ports, *(contender.tls.ports if contender.tls is not None else [])]
+    yield from _addresses(contender, port_names)
+    if sum("*" in service.processes for service in contender.services.values()) != 1:
+        yield ("services",), 'exactly one service must be ["*"]', "it takes every process no other service names"
+    companions: list[str] = []
+    for name, companion in contender.beside.items():
+        if companion.contender is None:
+            companions.append(f"port.{name}")
+            continue
+        ports = ports_of(companion.contender) if companion.contender != contender.name else None
+        if ports is None:
+            yield ("beside", name), f"no contender that could run beside it is called {companion.contender!r}", ""
+        companions += [f"{name}.{port}" for port in ports or ()]
+    addresses = [*(f"port.{port}" for port in contender.ports), *companions]
+    yield from _templates(contender, addresses)
+    yield from check_dialect(contender.register_ or Register(), contender.speak or Speak(), addresses)
+    spoken = contender.speak.spoken if contender.speak is not None else {}
+    offered = {protocol_of(key) for key in contender.endpoints}
+    for protocol in spoken:
+        if protocol not in offered:
+            yield ("speak", protocol), f"there is no endpoint for {protocol}", "add it to endpoints"
+    if contender.register_ is not None and "http" not in offered:
+        yield ("register",), "registering needs an endpoint for http", "add it to endpoints"
+    for protocol in sorted({"http", "websocket"} & offered - set(spoken)):
+        if protocol != "http" or (contender.register_ is None and not contender.ready.get):
+            yield ("endpoints", protocol), f"`speak` does not tell how {protocol} is spoken", ""
+
+
+def _addresses(contender: Contender, port_names: Sequence[str]) -> Iterator[KeyMistake]:
+    """Ports that are named but not there, or that have no number where only numbers will do."""
+    ready = contender.ready
+    if ready.port and ready.port not in contender.ports:
+        yield ("ready", "port"), f"{ready.port} is not one of ports", nearest(ready.port, list(contender.ports))
+    if ready.get and "http" not in contender.endpoints:
+        yield ("ready", "get"), "asking needs an endpoint for http", "add it to endpoints"
+    for name, service in contender.services.items():
+        for port in service.ports or []:
+            if isinstance(port, str) and port not in port_names:
+                yield ("services", name, "ports"), f"{port} is not one of ports", nearest(port, list(port_names))
+    run = contender.run
+    if run.external or run.compose or run.container:
+        how = "external" if run.external else "compose" if run.compose else "container"
+        for name, number in contender.ports.items():
+            if not number:
+                yield ("ports",), f"{name} has no number, and `{how}` does not let us choose", f"{{{name}: 1883}}"
+
+
+def _templates(contender: Contender, addresses: Sequence[str]) -> Iterator[KeyMistake]:
+    """Names nobody knows, in everything that starts and configures it; files that nobody writes."""
+    folders = [f"{name}.folder" for name, need in contender.needs.items() if need.python or need.node]
+    known = [*ALWAYS_KNOWN, *contender.needs, *folders, *addresses]
+    raw = contender.model_dump()
+    tls = raw.pop("tls")
+    raw["version"] = [{key: each[key] for key in ("command", "glob", "file")} for each in raw["version"]]
+    for part in ("version", "endpoints", "run", "files", "profiles"):
+        yield from _unknown_names(raw[part], (part,), known)
+    for name, companion in contender.beside.items():
+        yield from _unknown_names(companion.command, ("beside", name, "command"), [*known, name])
+    for profile, spec in contender.profiles.items():
+        written = sorted({*contender.files, *spec.files})
+        for stranger in sorted(set(spec.append) - set(written)):
+            where = ("profiles", profile, "append", stranger)
+            yield where, "no such file is written", nearest(stranger, written)
+    if contender.tls is not None:
+        known += [*TLS_NAMES, *(f"port.{port}" for port in contender.tls.ports)]
+        yield from _unknown_names(tls, ("tls",), known)
+        written = sorted({*contender.files, *(name for spec in contender.profiles.values() for name in spec.files)})
+        for key in ("append", "append_with_client_ca"):
+            for stranger in sorted(set(tls[key]) - set(written)):
+                yield ("tls", key, stranger), "no profile writes such a file", nearest(stranger, written)
+
+
+def _unknown_names(value: Any, path: KeyPath, known: list[str]) -> Iterator[KeyMistake]:
+    if isinstance(value, str):
+        for name in sorted(names_in(value).difference(known)):
+            yield path, f"${{{name}}} is not known here", nearest(name, known)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _unknown_names(item, (*path, key), known)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _unknown_names(item, (*path, number), known)
