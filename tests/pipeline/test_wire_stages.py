@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -349,3 +350,78 @@ def test_messages_that_got_stuck_are_examples_too(wires: Wires) -> None:
     assert {row["seq"] for row in rows if row["chosen"] == "stuck"} == {7, 8}
     assert sums.endings({"outside", "gateway"}).to_pylist() == [{"service": "gateway", "n": 2}]
     assert sums.endings({"outside"}).to_pylist() == []
+
+
+def test_however_many_sums_are_merged_times_stay_few_and_right() -> None:
+    chance = np.random.default_rng(4)
+    times = chance.lognormal(10, 2, 600_000).astype(np.int64)
+    whole = Took()
+    for part in np.array_split(times, 100):
+        one = Took(n=len(part))
+        one.time(part)
+        one.thin()
+        whole.merge(one)
+        assert sum(map(len, whole.times_ns)) <= 16 * 8192
+    row = whole.row(("a", "b", "c", "d"))
+    assert (row["n"], row["min_ns"], row["max_ns"]) == (len(times), times.min(), times.max())
+    for name, share in (("p25_ns", 0.25), ("p50_ns", 0.5), ("p99_ns", 0.99)):
+        rank = np.count_nonzero(times <= row[name]) / len(times)
+        assert rank == pytest.approx(share, abs=1 / 8192)
+
+
+def test_however_many_sums_are_merged_names_stay_few_and_counts_right(wires: Wires) -> None:
+    for n in range(4096):
+        question = wires.say(20, "client", n, n, kind="GET", name=f"{n}", protocol="redis")
+        wires.exchange(20, "client", n, n + 1000, name=f"{n}", request=question)
+    for n in range(3):
+        wires.say(20, "client", n, n, kind="GET", name="often", protocol="redis")
+    _, sums = wires.add_up()
+    sums.kinds.add_followed(wires.legs())
+    sums.cut()
+    whole, tasks = Sums(), 20
+    for task in range(tasks):
+        whole.merge(_renamed(sums, task))
+    assert all(sum(table.num_rows for table in tables) <= 2 * 32_768 for tables in vars(whole.kinds).values())
+    rows = whole.kinds.table().to_pylist()
+    assert (rows[0]["name"], rows[0]["n"], rows[0]["requests"]) == (None, 4099 * tasks, 4096 * tasks)
+    assert 32_768 <= rows[0]["names"] <= 2 * 32_768
+    assert (rows[1]["name"], rows[1]["n"]) == ("often", 3 * tasks)
+    assert rows[2]["p50_ns"] == pytest.approx(1000, rel=0.02)
+
+
+def _renamed(sums: Sums, task: int) -> Sums:
+    """As another task would have found them: with names of its own, but for the most frequent."""
+    other = pickle.loads(pickle.dumps(sums))
+    for tables in vars(other.kinds).values():
+        for place, table in enumerate(tables):
+            if "name" in table.column_names:
+                names = [name if name == "often" else f"{task}-{name}" for name in table["name"].to_pylist()]
+                at = table.column_names.index("name")
+                tables[place] = table.set_column(at, "name", pa.array(names, pa.string()))
+    return other
+
+
+def test_sums_travel_without_the_room_they_were_made_in(wires: Wires) -> None:
+    for n in range(100):
+        question = wires.say(20, "client", n, n, kind="GET", name=f"{n}", protocol="redis")
+        wires.exchange(20, "client", n, n + 1000, name=f"{n}", request=question)
+    _, sums = wires.add_up()
+    sums.cut()
+    assert len(pickle.dumps(sums)) < 50_000
+
+
+def test_however_many_sums_are_merged_examples_stay_few_and_the_slowest_stay() -> None:
+    legs = _journeys(3000, slow_every=100)
+    whole, tasks = ExampleSum(), 300
+    for task in range(tasks):
+        one = ExampleSum()
+        at = legs.column_names.index("trace")
+        one.add(legs.set_column(at, "trace", pa.array(legs["trace"].to_numpy() + task * 10_000_000)))
+        one.thin()
+        whole.merge(one)
+    kept = sum(table.num_rows for table in vars(whole)["_candidates"])
+    assert 60_000 <= kept <= 200_000
+    rows = whole.table({"outside", "gateway"}).to_pylist()
+    assert {row["chosen_from"] for row in rows} == {3000 * tasks}
+    assert all(row["seq"] % 100 == 0 for row in rows if row["chosen"] in {"slow", "slowest"})
+    assert all(row["seq"] % 100 for row in rows if row["chosen"] == "ordinary")

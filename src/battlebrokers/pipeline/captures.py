@@ -26,12 +26,12 @@ from battlebrokers.pipeline.stages.packets import PacketStage, file_parts
 from battlebrokers.pipeline.stages.peers import keys, numbers
 from battlebrokers.pipeline.stages.progress import StageProgress
 from battlebrokers.pipeline.stages.streams import Counts, StreamStage
-from battlebrokers.pipeline.stages.sums import Sums
-from battlebrokers.pipeline.stages.table_files import TableFile, read_file
+from battlebrokers.pipeline.stages.sums import SumStage
+from battlebrokers.pipeline.stages.table_files import read_file
 from battlebrokers.pipeline.stages.wires import WireStage
 from battlebrokers.pipeline.store import LocalStore, Store
 from battlebrokers.pipeline.twins import twins
-from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, STREAMS, WIRE, Table
+from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, STREAMS, WIRE
 from battlebrokers.tables.manifest import Manifest, PairingFacts
 
 Progress = Callable[[str, int, int], None]
@@ -95,9 +95,7 @@ def decode(
     plain, defects = prepared(captures.files, target)
     work = _Work(spark, captures, plain, {table.name: target.locate(table.folder) for table in _WRITTEN})
     counts = work.decode(on_progress)
-    sums = work.add_up(on_progress)
-    for table, rows in sums.tables():
-        work.write(table, rows)
+    work.add_up(on_progress)
     defects += _damages(captures.files, counts)
     summary = _summary(counts) | {"defects": defects, "seconds": round(time.monotonic() - began, 3)}
     target.write(SUMMARY, msgspec.json.encode(summary))
@@ -115,7 +113,7 @@ class _Work:
         self._parts = file_parts(plain, PART_BYTES)
         self._shares = _shares(sum(_size(path) for path in plain))
         self._followers = max(min(self._shares, _LEAST_TASKS), self._shares // _SHARES_FOLLOWED)
-        self._tasks = len(self._parts) + self._shares + 2 * self._followers
+        self._tasks = len(self._parts) + self._shares + 2 * self._followers + 1
 
     def decode(self, on_progress: Progress) -> Counts:
         """Captures to packets, streams, messages and exchanges."""
@@ -132,24 +130,16 @@ class _Work:
                 counts.add(one)
         return counts
 
-    def add_up(self, on_progress: Progress) -> Sums:
+    def add_up(self, on_progress: Progress) -> None:
         """What was decoded to hops, and the sums of responses and traffic."""
         left_out = self._context.broadcast(self._twins())
         wires = WireStage(self._folders, left_out, self._followers)
         tasks = self._context.parallelize(range(self._shares), self._followers)
-        found = _moved(tasks.mapPartitions(wires), self._followers)
-        sums = Sums()
+        found = _moved(tasks.mapPartitionsWithIndex(wires), self._followers)
+        legs = _moved(found.mapPartitionsWithIndex(HopStage(self._folders[HOPS.name])), 1)
         with self._telling("following", len(self._parts) + self._shares, on_progress):
-            for one in found.mapPartitionsWithIndex(HopStage(self._folders[HOPS.name])).collect():
-                sums.merge(one)
+            legs.mapPartitions(SumStage(self._folders)).collect()
         left_out.destroy()
-        return sums
-
-    def write(self, table: Table, rows: pa.Table) -> None:
-        """A small table."""
-        with TableFile(self._folders[table.name], table, 0) as file:
-            for batch in rows.to_batches():
-                file.write(batch)
 
     def _telling(self, name: str, done: int, on_progress: Progress) -> StageProgress:
         planned = self._tasks - done

@@ -17,6 +17,9 @@ from battlebrokers.tables import ENDINGS, EXAMPLES
 
 _EVENLY, _LEAST_SLOW, _MOST_SLOW = 500, 20, 2000
 """Candidates of a task: so many from the quickest to the slowest, and its slowest hundredth."""
+_MOST_LEGS = 200_000
+"""Legs of candidates of all tasks together; beyond it only so many messages are kept:"""
+_MOST_EVENLY, _SLOW_OF_ALL = 10_000, 20_000
 _TOLD = 2000
 _SLOWEST = 10
 _STUCK = 5
@@ -56,6 +59,8 @@ class ExampleSum:
     def __init__(self) -> None:
         self._took = Took()
         self._candidates: list[pa.Table] = []
+        self._slow: int | None = None
+        """So many of the slowest are still candidates; None: all of each task's."""
         self._trails: Counter[Trail] = Counter()
         self._stuck: dict[Trail, list[pa.Table]] = {}
 
@@ -88,19 +93,34 @@ class ExampleSum:
         self._candidates += other._candidates
         self._trails += other._trails
         for trail, legs in other._stuck.items():
-            self._stuck.setdefault(trail, []).extend(legs)
+            known = self._stuck.setdefault(trail, [])
+            known += legs[: _STUCK - len(known)]
+        if sum(legs.num_rows for legs in self._candidates) > _MOST_LEGS:
+            self._bound()
+
+    def _bound(self) -> None:
+        """However many tasks are merged, no more than this is held."""
+        messages = self._sorted()
+        order = np.argsort(messages.took_ns, kind="stable")
+        self._slow = _SLOW_OF_ALL
+        kept = np.concatenate((_picked(order[:-_SLOW_OF_ALL], _MOST_EVENLY), order[-_SLOW_OF_ALL:]))
+        self._candidates = [messages.some(np.sort(kept))]
+
+    def _sorted(self) -> _Messages:
+        return _messages(pa.concat_tables(self._candidates).sort_by([("trace", "ascending"), ("leg", "ascending")]))
 
     def table(self, senders: Iterable[str]) -> pa.Table:
         """The rows of `examples`; `senders` are those who send anything on."""
         schema = EXAMPLES.arrow_schema()
         if not self._candidates:
             return schema.empty_table()
-        messages = _messages(pa.concat_tables(self._candidates).sort_by([("trace", "ascending"), ("leg", "ascending")]))
+        messages = self._sorted()
         took_ns = messages.took_ns
         half_ns = self._took.quantiles({"half": _HALF})["half"]
         order = np.argsort(took_ns, kind="stable")
         # Each task gave its slowest hundredth, so that of all is among them.
-        slow = order[-max(1, round(self._took.n * (1 - _SLOW))) :]
+        hundredth = max(1, round(self._took.n * (1 - _SLOW)))
+        slow = order[-min(hundredth, self._slow or hundredth) :]
         ordinary = order[took_ns[order] <= half_ns]
         chosen = {
             "slow": messages.some(_picked(slow, _TOLD)),

@@ -37,14 +37,15 @@ class HopStage:
 
     folder: str
 
-    def __call__(self, task: int, moved: Iterable[tuple[int, bytes | Sums]]) -> Iterator[Sums]:
-        """Write the legs and add them up; sums of the stage before are only passed on."""
+    def __call__(self, task: int, moved: Iterable[tuple[int, bytes | Sums]]) -> Iterator[tuple[int, Sums]]:
+        """Write the legs and add them up, with the sums of the stage before; all for one last task."""
+        whole = Sums()
         seen: list[pa.Table] = []
         for _, value in moved:
             if isinstance(value, bytes):
                 seen.append(pa.ipc.open_stream(value).read_all())
             else:
-                yield value
+                whole.merge(value)
         legs = hops(pa.concat_tables(seen) if seen else SIGHTING.empty_table())
         with TableFile(self.folder, HOPS, task) as file:
             for rows in legs.to_batches():
@@ -54,7 +55,8 @@ class HopStage:
         sums.examples.add(legs)
         sums.kinds.add_followed(legs)
         sums.cut()
-        yield sums
+        whole.merge(sums)
+        yield 0, whole
 
 
 def hops(seen: pa.Table) -> pa.Table:

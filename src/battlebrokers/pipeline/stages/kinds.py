@@ -21,6 +21,8 @@ _NAME = [*KEY, "name"]
 _SUMS = ["n", "bytes", "payload_bytes", "requests", "responses"]
 _MOST = 4096
 """Names a task keeps; the others only add to their kind."""
+_MOST_MERGED = 32_768
+"""Names kept of all tasks together."""
 _TOLD = 20
 """Names told of a kind."""
 _GROWTH = 1.02
@@ -68,7 +70,7 @@ class KindSum:
             self._names = [names]
             if self._delays:
                 delays = _summed(pa.concat_tables(self._delays), [*_NAME, "bucket"], ["n"])
-                self._delays = [delays.join(names.select(_NAME), _NAME, join_type="left semi")]
+                self._delays = [_of_names(delays, names)]
 
     def merge(self, other: KindSum) -> None:
         """That of another task."""
@@ -76,6 +78,17 @@ class KindSum:
         self._names += other._names
         self._delays += other._delays
         self._followed += other._followed
+        if max(_rows(self._names), _rows(self._followed)) > 2 * _MOST_MERGED:
+            self._bound()
+
+    def _bound(self) -> None:
+        """However many tasks are merged, no more than this is held."""
+        self._kinds = _merged(self._kinds, KEY, _SUMS)
+        self._followed = [_busiest(table, _MOST_MERGED) for table in _merged(self._followed, _NAME, ["n"])]
+        self._names = [_busiest(table, _MOST_MERGED) for table in _merged(self._names, _NAME, _SUMS)]
+        self._delays = _merged(self._delays, [*_NAME, "bucket"], ["n"])
+        for names in self._names:
+            self._delays = [_of_names(table, names) for table in self._delays]
 
     def table(self) -> pa.Table:
         """The rows of `kinds`: each kind, followed by its most frequent names."""
@@ -150,9 +163,21 @@ def _most_frequent(names: pa.Table, most: int) -> pa.Table:
 
 def _only(tables: list[pa.Table], told: pa.Table) -> pa.Table | None:
     """Rows of these names."""
-    if not tables:
-        return None
-    return pa.concat_tables(tables).join(told.select(_NAME), _NAME, join_type="left semi")
+    return _of_names(pa.concat_tables(tables), told) if tables else None
+
+
+def _of_names(table: pa.Table, names: pa.Table) -> pa.Table:
+    found = table.join(names.select(_NAME), _NAME, join_type="left semi")
+    # A join's columns lie in buffers much larger than they are, and would travel with them.
+    return found.take(as_array(np.arange(found.num_rows)))
+
+
+def _merged(tables: list[pa.Table], keys: list[str], sums: list[str]) -> list[pa.Table]:
+    return [_summed(pa.concat_tables(tables), keys, sums)] if tables else []
+
+
+def _rows(tables: list[pa.Table]) -> int:
+    return sum(table.num_rows for table in tables)
 
 
 def _numbers_by(table: pa.Table | None, keys: list[str]) -> dict[tuple[str, ...], int]:

@@ -30,7 +30,7 @@ PACKET = np.dtype(
 
 Block = npt.NDArray[np.void]
 _MAPPED = np.uint64(0xFFFF << 32)
-MOST_PACKETS = 2_000_000
+MOST_PACKETS = 500_000
 """Sorted at a time; more than that are sorted in pieces and merged from the disk."""
 _PIECE = 65_536
 _COUNT_BYTES = 8

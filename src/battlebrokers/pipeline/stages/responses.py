@@ -20,6 +20,8 @@ from battlebrokers.tables import RESPONSES
 _QUANTILES = {"p25_ns": 0.25, "p50_ns": 0.5, "p75_ns": 0.75, "p95_ns": 0.95, "p99_ns": 0.99}
 _MOST = 8192
 """Times kept of one kind of exchange by one task: the rank of a quantile is off by less than one in so many."""
+_MEANWHILE = 4 * _MOST
+"""More are kept while others are still added, so that being thinned several times does not add up."""
 
 _KEY = ("asker", "answerer", "protocol", "kind")
 Key = tuple[str, ...]
@@ -44,25 +46,29 @@ class Took:
         """Exchanges that were answered."""
         self.total_ns += int(took_ns.sum())
         self.keep(np.sort(took_ns), np.ones(len(took_ns)))
-        if sum(map(len, self.times_ns)) > 4 * _MOST:
-            self.thin()
+        self._bound()
 
     def keep(self, times_ns: Numbers, weights: npt.NDArray[np.float64]) -> None:
         """Sorted times, and how many exchanges each stands for."""
         self.times_ns.append(times_ns)
         self.weights.append(weights)
 
-    def thin(self) -> None:
+    def thin(self, most: int = _MOST) -> None:
         """Keep no more times than are needed."""
         times, weights = self.sorted()
-        if len(times) > _MOST:
+        if len(times) > most:
             # The first and the last stay, and in between each stands for as many.
             ends = np.cumsum(weights)
-            wanted = np.linspace(0, ends[-1], _MOST + 1)
+            wanted = np.linspace(0, ends[-1], most + 1)
             places = np.minimum(np.searchsorted(ends, (wanted[1:] + wanted[:-1]) / 2), len(times) - 1)
             places[0], places[-1] = 0, len(times) - 1
-            times, weights = times[places], np.full(_MOST, ends[-1] / _MOST)
+            times, weights = times[places], np.full(most, ends[-1] / most)
         self.times_ns, self.weights = [times], [weights]
+
+    def _bound(self) -> None:
+        """However many are added, no more than this is held."""
+        if sum(map(len, self.times_ns)) > 4 * _MEANWHILE:
+            self.thin(_MEANWHILE)
 
     def sorted(self) -> tuple[Numbers, npt.NDArray[np.float64]]:
         """All times kept, with their weights."""
@@ -76,6 +82,7 @@ class Took:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.times_ns += other.times_ns
         self.weights += other.weights
+        self._bound()
 
     def row(self, key: Key) -> dict[str, str | int | float | None]:
         """A row of `responses`."""

@@ -1,8 +1,11 @@
-"""Everything tasks add up about captures; sums of tasks are merged on the driver and written as small tables."""
+"""Everything tasks add up about captures; one last task merges their sums and writes them as small tables.
+
+Sums are small whatever the captures' size, and so is what any number of them is merged to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -11,6 +14,7 @@ from battlebrokers.pipeline.stages.examples import ExampleSum
 from battlebrokers.pipeline.stages.kinds import KindSum
 from battlebrokers.pipeline.stages.passages import PassageSum
 from battlebrokers.pipeline.stages.responses import Answers
+from battlebrokers.pipeline.stages.table_files import TableFile
 from battlebrokers.pipeline.stages.traffic import TrafficSum
 from battlebrokers.tables import ENDINGS, EXAMPLES, KINDS, PASSAGES, RESPONSES, TRAFFIC, Table
 
@@ -49,3 +53,22 @@ class Sums:
         senders = self.passages.senders()
         yield EXAMPLES, self.examples.table(senders)
         yield ENDINGS, self.examples.endings(senders)
+
+
+@dataclass(frozen=True, slots=True)
+class SumStage:
+    """The last task: merges the sums of all others one by one, so that nobody ever holds them all."""
+
+    folders: Mapping[str, str]
+    """Name of a table → where it lies."""
+
+    def __call__(self, moved: Iterable[tuple[int, Sums]]) -> Iterator[None]:
+        """Merge and write."""
+        whole = Sums()
+        for _, one in moved:
+            whole.merge(one)
+        for table, rows in whole.tables():
+            with TableFile(self.folders[table.name], table, 0) as file:
+                for batch in rows.to_batches():
+                    file.write(batch)
+        yield from ()

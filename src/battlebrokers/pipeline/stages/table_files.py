@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from battlebrokers.pipeline.sources.files import local_path, remote, remote_key
 from battlebrokers.tables.base import Table
 
-_ROWS_PER_GROUP = 1 << 18
+_ROWS_PER_GROUP = 1 << 17
+_ROWS_READ = 1 << 16
 _REPEATING = {"string", "bool", "int8", "int16", "int32", "float64"}
 """Kinds of columns whose values come again; the others are numbers that grow or differ."""
 
@@ -94,4 +95,4 @@ def read_file(folder: str, task: int, columns: list[str]) -> Iterator[pa.RecordB
     except FileNotFoundError:
         return
     with file:
-        yield from file.iter_batches(_ROWS_PER_GROUP, columns=columns)
+        yield from file.iter_batches(_ROWS_READ, columns=columns)

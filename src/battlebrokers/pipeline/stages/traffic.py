@@ -13,6 +13,8 @@ from battlebrokers.tables import TRAFFIC
 _PARTS = ("other", "request", "response")
 _KEYS = ["second", "sender", "receiver", "protocol", "part"]
 _SUMS = ["messages", "bytes"]
+_MOST_WAITING = 64
+"""Tables of sums that wait to be added up."""
 
 
 class TrafficSum:
@@ -49,6 +51,8 @@ class TrafficSum:
     def merge(self, other: TrafficSum) -> None:
         """That of another task."""
         self._added += other._added
+        if len(self._added) > _MOST_WAITING:
+            self._added = [_summed(pa.concat_tables(self._added))]
 
     def table(self) -> pa.Table:
         """The rows of `traffic`, in the order of time."""

@@ -38,7 +38,7 @@ Moved = tuple[int, bytes | Sums]
 
 @dataclass(frozen=True, slots=True)
 class WireStage:
-    """The task that looks at what the task of the same number decoded."""
+    """The task that looks at what some tasks decoded."""
 
     folders: Mapping[str, str]
     left_out: Any
@@ -46,12 +46,14 @@ class WireStage:
     followers: int
     """Tasks of the next stage."""
 
-    def __call__(self, tasks: Iterable[int]) -> Iterator[Moved]:
+    def __call__(self, number: int, tasks: Iterable[int]) -> Iterator[Moved]:
         """Sightings and sums for the next stage."""
+        sums = Sums()
         for task in tasks:
-            yield from self._look(task)
+            yield from self._look(task, sums)
+        yield number, sums
 
-    def _look(self, task: int) -> Iterator[Moved]:
+    def _look(self, task: int, whole: Sums) -> Iterator[Moved]:
         def rows(table: Table, columns: list[str]) -> Iterator[pa.RecordBatch]:
             return read_file(self.folders[table.name], task, columns)
 
@@ -60,7 +62,7 @@ class WireStage:
         for seen in add_up(peers, rows(EXCHANGES, _EXCHANGE), rows(MESSAGES, _MESSAGE), sums):
             yield from split(seen, self.followers)
         sums.cut()
-        yield 0, sums
+        whole.merge(sums)
 
 
 def add_up(
