@@ -7,11 +7,15 @@ Also reads answers: values by path, patterns. Hostile JSON is answered with "not
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from battlebrokers.errors import InputError
 
@@ -29,9 +33,10 @@ def _bytes(value: Value) -> bytes:
 
 
 def _in_json(value: Value) -> bytes:
-    # Bytes have no place in JSON as they are.
-    text = base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
-    return json.dumps(text)[1:-1].encode()
+    # Bytes have no place in JSON as they are; neither base64 nor a number has anything to escape.
+    if isinstance(value, bytes):
+        return binascii.b2a_base64(value, newline=False)
+    return str(value).encode() if isinstance(value, int) else json.dumps(value)[1:-1].encode()
 
 
 _FILTERS: dict[str, Callable[[Value], bytes]] = {
@@ -156,27 +161,35 @@ def _json(value: Any) -> Iterator[Part]:
 
 
 MISSING: Any = object()
+_decode = msgspec.json.Decoder().decode
 
 
 def at_path(document: Any, path: str) -> Any:
     """The value at `$.a.b[0]`, or MISSING. A name is found with and without a `prefix:` (dialects differ in it)."""
     here = document
-    for found in _STEP.finditer(path.removeprefix("$")):
-        name, index = found[1], found[2]
-        if index is not None:
-            if not isinstance(here, list) or not -len(here) <= int(index) < len(here):
+    for step in _steps(path):
+        if isinstance(step, int):
+            if not isinstance(here, list) or not -len(here) <= step < len(here):
                 return MISSING
-            here = here[int(index)]
+            here = here[step]
             continue
         if not isinstance(here, dict):
             return MISSING
-        if name not in here:
-            bare = name.rpartition(":")[2]
-            name = next((key for key in here if isinstance(key, str) and key.rpartition(":")[2] == bare), None)
-            if name is None:
-                return MISSING
+        if step in here:
+            here = here[step]
+            continue
+        bare = step.rpartition(":")[2]
+        name = next((key for key in here if isinstance(key, str) and key.rpartition(":")[2] == bare), None)
+        if name is None:
+            return MISSING
         here = here[name]
     return here
+
+
+@lru_cache(maxsize=1024)
+def _steps(path: str) -> tuple[str | int, ...]:
+    found = _STEP.finditer(path.removeprefix("$"))
+    return tuple(step[1] if step[2] is None else int(step[2]) for step in found)
 
 
 def fits(document: Any, pattern: Mapping[str, Any]) -> bool:
@@ -191,9 +204,13 @@ def fits(document: Any, pattern: Mapping[str, Any]) -> bool:
 def read_json(body: bytes | str) -> Any:
     """The document, or MISSING when it is none."""
     try:
-        return json.loads(body)
+        return _decode(body)
     except (ValueError, RecursionError):
-        return MISSING
+        # The fast reader is stricter than some servers are: NaN, single surrogates, a mark at the beginning.
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            return MISSING
 
 
 def picked(where: str, document: Any, headers: Mapping[str, str], status: int) -> str | None:
