@@ -84,6 +84,9 @@ class RunProgress:
             self._last = (now, progress.sent, progress.received)
         if seen.phase == "start":
             words = "starting the broker"
+        elif seen.phase in ("register", "remove"):
+            verb = "registering" if seen.phase == "register" else "cleaning up"
+            words = f"{verb} [{progress.connected}/{seen.nodes}]"
         elif seen.phase == "connect":
             everyone = progress.connected >= seen.nodes
             words = "waiting for Spark to wake up" if everyone else f"connecting [{progress.connected}/{seen.nodes}]"

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.devices.node import Node
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.base import Granted, Link, Subscription
-from battlebrokers.scenario.plan import ClientPlan
+from battlebrokers.scenario.plan import ClientPlan, FilterPlan
 
 
 class Client(Node):
-    """One subscriber."""
+    """One subscriber; `subscriptions` are what it asks for and the filters they stand for, where they differ."""
 
-    __slots__ = ("_budget_at_ns", "_reads_per_s", "join_ns", "subscribed", "subscriptions")
+    __slots__ = ("_budget_at_ns", "_meant", "_reads_per_s", "join_ns", "subscribed", "subscriptions")
 
     role = "client"
 
-    def __init__(self, plan: ClientPlan, link: Link, stopwatch: Stopwatch) -> None:
+    def __init__(
+        self, plan: ClientPlan, link: Link, stopwatch: Stopwatch, subscriptions: Mapping[FilterPlan, str] | None = None
+    ) -> None:
         persistent = not plan.connection.clean or plan.connection.session_expiry_s > 0
         super().__init__(plan.number, link, stopwatch, persistent=persistent, seed=plan.seed, away=plan.away)
-        self.subscriptions = tuple(Subscription(f.filter, f.qos, f.share) for f in plan.subscriptions)
+        asked = subscriptions if subscriptions is not None else {f: f.filter for f in plan.subscriptions}
+        self.subscriptions = tuple(Subscription(f.filter, f.qos, f.share) for f in asked)
+        self._meant = {f.filter: meant for f, meant in asked.items() if meant != f.filter}
         self.join_ns = plan.join_ns
         self.subscribed = False
         self._reads_per_s = plan.reads_per_s
@@ -52,9 +57,13 @@ class Client(Node):
             granted = answer.qos if answer.qos >= 0 else None
             outcome = "error" if detail else "ok" if granted is not None else "refused"
             self._operation(
-                "subscribe", started_ns, outcome, ended_ns=ended_ns, reason=answer.reason, detail=detail,
+                "subscribe", started_ns, outcome, ended_ns=ended_ns, reason=answer.reason,
+                detail=detail or self._stands_for(asked.filter),
                 subscription=(asked.filter, asked.share, asked.qos, granted),
             )  # fmt: skip
+
+    def _stands_for(self, topic: str) -> str:
+        return f"one of the topics of {self._meant[topic]}" if topic in self._meant else ""
 
     def heard(self, count: int) -> None:
         """Keep to the reading speed the plan allows: pause until the budget is earned again."""

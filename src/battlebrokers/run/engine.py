@@ -9,29 +9,25 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from battlebrokers.clock import SECOND_NS, Anchor
-from battlebrokers.contenders.broker_url import parse_broker_url
 from battlebrokers.devices.client import Client
 from battlebrokers.devices.crowd import Crowd
 from battlebrokers.devices.device import Device
 from battlebrokers.devices.node import Node
 from battlebrokers.devices.stopwatch import Stopwatch
-from battlebrokers.pacing.schedule import Schedule
-from battlebrokers.protocols.base import Endpoint, Link, LinkOptions, TlsFiles, Will
-from battlebrokers.protocols.registry import make_link
+from battlebrokers.pacing.schedule import NEVER, Schedule
 from battlebrokers.record.recorder import Recorder
+from battlebrokers.run.linking import Linking
 from battlebrokers.run.messages import Control, Finished, Prepare, Prepared, Progress
 from battlebrokers.scenario.payloads import PayloadSource
-from battlebrokers.scenario.plan import ClientPlan, ConnectionPlan, DevicePlan, Plan
+from battlebrokers.scenario.plan import ClientPlan, DevicePlan, Plan
 
 _TURN_S = 0.25
 _PROGRESS_TURNS = 2
 _CONNECTING_AT_ONCE = 500
-_CONNECTIONS_PER_ADDRESS = 20_000
 _OWED_BATCH = 16_384
 _STOPPED_DRAIN_NS = SECOND_NS
 
@@ -54,14 +50,15 @@ class Engine:
         self._turning: asyncio.TimerHandle | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._failed_first = 0
-        self._nodes = self._plan.device_count + self._plan.client_count
+        self._linking = Linking(order, self._plan, self._stopwatch)
+        self._silent_ns = 0
 
     async def prepare(self) -> Prepared:
         """Make everyone, connect clients first, then devices, at the planned rate."""
         rows = []
         for client_plan in self._plan.clients(self._order.share, self._order.of):
-            link = self._link(client_plan.connection, self._plan.device_count + client_plan.number)
-            client = Client(client_plan, link, self._stopwatch)
+            link = self._linking.link("client", client_plan)
+            client = Client(client_plan, link, self._stopwatch, self._linking.subscriptions(client_plan))
             self._clients.append(client)
             rows.append(_node_row("client", client_plan))
         for device_plan in self._plan.devices(self._order.share, self._order.of):
@@ -100,6 +97,7 @@ class Engine:
         load_end_ns = load_start_ns + phases.load_ns
         await self._until(load_end_ns)
         self._crowd.stop()
+        self._silent_ns = self._stopwatch.now_ns() if self._all_said else 0
         gc.enable()
         await self._record_owed(min(load_end_ns, self._stopwatch.now_ns()))
         await self._drain(phases.drain_ns, phases.quiet_ns)
@@ -115,7 +113,7 @@ class Engine:
         await _in_crowds((node.stop() for node in (*self._devices, *self._clients)), _CONNECTING_AT_ONCE)
         await asyncio.to_thread(self._recorder.finish, self._stopwatch.now_ns())
         self._send(self._progress())
-        return Finished(drain_end_ns=drain_end_ns, counters=self._counters(), failure=self._recorder.failure)
+        return Finished(drain_end_ns, self._counters(), self._recorder.failure, self._silent_ns)
 
     def stop(self) -> None:
         """End the load now and drain only briefly."""
@@ -124,21 +122,8 @@ class Engine:
     def _device(self, plan: DevicePlan) -> Device:
         schedule = Schedule(plan.pace, plan.seed, plan.at_most, self._plan.phases.load_ns)
         source = PayloadSource(plan.payload, plan.seed)
-        link = self._link(plan.connection, plan.number)
+        link = self._linking.link("device", plan)
         return Device(plan, link, self._stopwatch, schedule, source, self._crowd.rearm)
-
-    def _link(self, plan: ConnectionPlan, place: int) -> Link:
-        endpoints = self._order.endpoints
-        # A broker given by URL has one endpoint, and that decides the transport.
-        url = endpoints[plan.transport] if plan.transport in endpoints else next(iter(endpoints.values()))
-        options = _link_options(plan)
-        if plan.username is None and self._order.username is not None:
-            options = replace(options, username=self._order.username, password=self._order.password)
-        where = parse_broker_url(url)
-        endpoint = Endpoint(where.transport, where.host, where.port, where.path)
-        if options.source_address is None:
-            options = replace(options, source_address=source_address(where.host, place, self._nodes))
-        return make_link(plan.protocol, endpoint, options, self._stopwatch)
 
     async def _connect(self, nodes: Iterable[Node]) -> None:
         """Open loop: the n-th connect starts at its planned time, however long the earlier ones take."""
@@ -172,11 +157,19 @@ class Engine:
             task.add_done_callback(self._background.discard)
 
     async def _until(self, moment_ns: int) -> None:
-        remaining_s = (moment_ns - self._stopwatch.now_ns()) / SECOND_NS
-        try:
-            await asyncio.wait_for(self._stopped.wait(), timeout=max(0.0, remaining_s))
-        except TimeoutError:
+        while not self._all_said and (remaining_ns := moment_ns - self._stopwatch.now_ns()) > 0:
+            # Looked at now and then only when it matters: otherwise it is one sleep.
+            longest_ns = int(_TURN_S * SECOND_NS) if self._plan.until_silent else remaining_ns
+            try:
+                await asyncio.wait_for(self._stopped.wait(), timeout=min(remaining_ns, longest_ns) / SECOND_NS)
+            except TimeoutError:
+                continue
             return
+
+    @property
+    def _all_said(self) -> bool:
+        """Whether the load is over because nobody has anything left to say."""
+        return self._plan.until_silent and all(device.next_due_ns() == NEVER for device in self._devices)
 
     async def _record_owed(self, load_end_ns: int) -> None:
         for device in self._devices:
@@ -229,45 +222,10 @@ class Engine:
         }
 
 
-def source_address(broker_host: str, place: int, nodes: int) -> str | None:
-    """The loopback address a node connects from: one address has only some 28 000 ports towards one broker."""
-    if nodes <= _CONNECTIONS_PER_ADDRESS or not broker_host.startswith("127."):
-        return None
-    third, fourth = divmod(place // _CONNECTIONS_PER_ADDRESS, 250)
-    return f"127.0.{third}.{fourth + 2}"
-
-
 def _node_row(role: str, plan: DevicePlan | ClientPlan) -> tuple[str, int, str, str, str]:
     connection = plan.connection
     protocol = f"{connection.protocol} {connection.version} {connection.transport}"
-    return role, plan.number, plan.name, plan.fleet, protocol
-
-
-def _link_options(plan: ConnectionPlan) -> LinkOptions:
-    will = plan.will
-    tls = plan.tls
-    return LinkOptions(
-        client_id=plan.client_id,
-        version=plan.version,
-        username=plan.username,
-        password=plan.password,
-        clean=plan.clean,
-        session_expiry_s=plan.session_expiry_s,
-        keep_alive_s=plan.keep_alive_s,
-        inflight=plan.inflight,
-        receive_maximum=plan.receive_maximum,
-        topic_alias=plan.topic_alias,
-        will=Will(will.topic, will.payload.encode(), will.qos, will.retain, will.delay_s) if will else None,
-        tls=TlsFiles(
-            Path(tls.ca) if tls.ca else None,
-            Path(tls.certificate) if tls.certificate else None,
-            Path(tls.key) if tls.key else None,
-            tls.check_hostname,
-        )
-        if tls
-        else None,
-        source_address=plan.source_address,
-    )
+    return role, plan.number, plan.name, plan.fleet, protocol.rstrip()
 
 
 async def _in_crowds(actions: Iterable[Coroutine[Any, Any, None]], at_once: int) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from battlebrokers.protocols.script import Known, Script
+
 
 class Prepare(msgspec.Struct, tag="prepare", frozen=True):
     """Take this share of this plan, connect everyone, and say when ready."""
@@ -31,6 +33,14 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True):
     username: str | None = None
     """For nodes whose plan names no user (from an external broker's URL)."""
     password: str | None = None
+    scripts: dict[str, Script] = {}
+    """Protocol → the contender's dialect, where it has one."""
+    known_by_all: Known = {}
+    """What every node's templates may use."""
+    known: dict[str, Known] = {}
+    """What was registered for one node, by `device 7` or `client 0`."""
+    known_of_topics: dict[str, Known] = {}
+    """What was registered for a topic, and who listens to it."""
 
 
 class Probe(msgspec.Struct, tag="probe", frozen=True):
@@ -94,6 +104,8 @@ class Finished(msgspec.Struct, tag="finished", frozen=True):
     drain_end_ns: int
     counters: dict[str, int]
     failure: str = ""
+    load_end_ns: int = 0
+    """When the last device had said all it may, if that ended the load; else 0."""
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):

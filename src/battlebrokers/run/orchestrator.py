@@ -19,6 +19,7 @@ from battlebrokers.clock import SECOND_NS, Anchor
 from battlebrokers.contenders.broker_url import is_url
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
 from battlebrokers.contenders.spec import Profile
+from battlebrokers.devices.controller import Registered
 from battlebrokers.errors import BattleError
 from battlebrokers.record.capture_tool import Limits
 from battlebrokers.record.resources import ResourceSampler, process_tree
@@ -44,6 +45,8 @@ from battlebrokers.run.messages import (
 from battlebrokers.run.observing import Accounts, write_observed
 from battlebrokers.run.phases import Timetable
 from battlebrokers.run.preflight import Needs, preflight, require
+from battlebrokers.run.registering import Registering
+from battlebrokers.run.team_size import suggest_processes
 from battlebrokers.run.tick import tick_ns
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import LoadedScenario
@@ -58,8 +61,6 @@ _QUIET_WITHIN_NS = 45 * SECOND_NS
 _WATCH_S = 0.2
 _HELLO_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
-_EVENTS_PER_PROCESS = 60_000
-_CONNECTIONS_PER_PROCESS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,8 @@ class Orchestrator:
         self._hello: asyncio.Future[Hello] | None = None
         self._logbook: Logbook | None = None
         self._contender: RunningContender | None = None
+        self._registering: Registering | None = None
+        self._registered = Registered()
         self._told_to_stop = False
         self.folder: RunFolder | None = None
 
@@ -157,8 +160,10 @@ class Orchestrator:
             if capturing is not None:
                 entry.captures = capturing.facts
             self._logbook.write()
+            await self._register(contender)
             await self._battle(contender, place)
         finally:
+            await self._unregister(place)
             await asyncio.to_thread(contender.stop)
             captured = [] if capturing is None else await asyncio.to_thread(capturing.stop)
             await asyncio.to_thread(self._ask_others, contender, place)
@@ -172,6 +177,23 @@ class Orchestrator:
     def interrupt(self) -> None:
         """The user wants it to end: stop the load, keep and finish what was measured."""
         self._end_early("interrupted", "the user interrupted the run")
+
+    async def _register(self, contender: RunningContender) -> None:
+        self._registering = Registering(contender, self._plan, self._anchor.reader(), self._look_at_registration)
+        if self._told_to_stop:
+            self._registering.stop()
+        try:
+            self._registered = await self._registering.register()
+        except BattleError as error:
+            self._end_early("broker-failed", error.message)
+            raise
+
+    async def _unregister(self, place: Path) -> None:
+        if self._registering is not None:
+            failed = await self._registering.remove(place)
+            if failed:
+                what = "the clean-up took too long" if failed < 0 else f"{failed} removals failed"
+                self._say(f"{what}; what was registered may still be there (see `operations`)")
 
     async def _battle(self, contender: RunningContender, place: Path) -> None:
         loop = asyncio.get_running_loop()
@@ -197,7 +219,7 @@ class Orchestrator:
         assert self._finished is not None
         assert self._logbook is not None
         hello = await asyncio.wait_for(self._hello, _HELLO_TIMEOUT_S)
-        processes = self._request.processes or self._suggest_processes(hello.cores)
+        processes = self._request.processes or suggest_processes(self._plan, hello.cores)
         tick = tick_ns(self._plan, processes)
         self._logbook.worker_came(hello, worker_pid, processes, tick)
         self._timetable.connecting(self._anchor.now_ns())
@@ -221,8 +243,14 @@ class Orchestrator:
                 keep_events=self._request.keep_events,
                 username=username,
                 password=password,
+                scripts=dict(self._contender.scripts),
+                known_by_all=self._registered.by_all,
+                known=self._registered.nodes,
+                known_of_topics=self._registered.topics,
             )
         )
+        if self._told_to_stop:
+            channel.send(Stop(self._detail))
         prepared = await self._prepared
         if prepared.errors and self._state == "running":
             self._end_early("broker-failed", f"{self._logbook.manifest.contender.name}: {'; '.join(prepared.errors)}")
@@ -237,6 +265,8 @@ class Orchestrator:
         finished = await self._finished
         probes += await self._probe_clock(channel, hello)
         write_rows(place, CLOCKS, "orchestrator", probes)
+        if finished.load_end_ns:
+            self._timetable.stopped(finished.load_end_ns)
         self._timetable.ended(finished.drain_end_ns)
         self._logbook.worker_finished(finished)
 
@@ -251,6 +281,8 @@ class Orchestrator:
         self._state, self._detail = state, detail
         self._told_to_stop = True
         self._timetable.stopped(self._anchor.now_ns())
+        if self._registering is not None:
+            self._registering.stop()
         if self._channel is not None:
             self._channel.send(Stop(detail))
 
@@ -304,6 +336,10 @@ class Orchestrator:
                 share = self._progress.connected / max(1, nodes)
         self._watch(Glimpse(self._phase, share, nodes, self._progress))
 
+    def _look_at_registration(self, done: int, of: int) -> None:
+        assert self._registering is not None
+        self._watch(Glimpse(self._registering.phase, done / max(1, of), of, Progress(connected=done)))
+
     async def _probe_clock(self, channel: Channel, hello: Hello) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         same = hello.boot_id == boot_id()
@@ -345,12 +381,6 @@ class Orchestrator:
             events=int(seconds * (plan.messages_per_s + plan.deliveries_per_s)),
             broker_here=not is_url(self._request.broker),
         )
-
-    def _suggest_processes(self, cores: int) -> int:
-        events_per_s = self._plan.messages_per_s + self._plan.deliveries_per_s
-        nodes = self._plan.device_count + self._plan.client_count
-        wanted = max(1, round(events_per_s / _EVENTS_PER_PROCESS), -(-nodes // _CONNECTIONS_PER_PROCESS))
-        return min(wanted, max(cores, -(-nodes // _CONNECTIONS_PER_PROCESS)))
 
 
 def _moment(wall_ns: int) -> datetime:

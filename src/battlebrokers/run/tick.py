@@ -18,7 +18,7 @@ process as long as there are cores for another one: ticks are for those who have
 def tick_ns(plan: Plan, processes: int) -> int:
     """The tick of each of so many processes, among which the plan is split evenly; 0 is none."""
     # An acknowledgement that waits for a tick would keep a window closed, ours or the broker's.
-    if any(fleet.devices and fleet.qos for fleet in plan.scenario.fleets.values()):
+    if any(fleet.devices and (fleet.qos or fleet.protocol != "mqtt") for fleet in plan.scenario.fleets.values()):
         return 0
     per_s = (plan.messages_per_s + plan.deliveries_per_s) / processes
     return TICK_NS if per_s > FINE_UP_TO_PER_S else 0

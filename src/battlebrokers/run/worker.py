@@ -182,7 +182,11 @@ def merged_finished(parts: list[Finished]) -> Finished:
         for name, value in part.counters.items():
             counters[name] = counters.get(name, 0) + value
     failure = "; ".join(part.failure for part in parts if part.failure)
-    return Finished(max(part.drain_end_ns for part in parts), counters, failure)
+    # Only a load that ended early everywhere ended early.
+    silent_ns = [part.load_end_ns for part in parts]
+    return Finished(
+        max(part.drain_end_ns for part in parts), counters, failure, max(silent_ns) if all(silent_ns) else 0
+    )
 
 
 async def serve(channel: Channel, *, engine: bool) -> None:

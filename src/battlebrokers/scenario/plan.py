@@ -16,6 +16,7 @@ import msgspec
 from battlebrokers.errors import InputError
 from battlebrokers.scenario.estimate import Estimate, estimate
 from battlebrokers.scenario.expansion import ClientExpansion, DeviceExpansion, Origin
+from battlebrokers.scenario.matching import Matching
 from battlebrokers.scenario.model import Scenario
 from battlebrokers.scenario.nodes import (
     NEVER_NS,
@@ -94,6 +95,11 @@ class Plan:
         )
 
     @property
+    def until_silent(self) -> bool:
+        """Whether the load ends early when every device has said all it may."""
+        return bool(self.scenario.phases.until_silent)
+
+    @property
     def device_count(self) -> int:
         """How many devices in all."""
         return sum(fleet.devices for fleet in self.scenario.fleets.values())
@@ -110,6 +116,11 @@ class Plan:
     def clients(self, share: int = 0, of: int = 1) -> Iterator[ClientPlan]:
         """The clients whose number leaves the remainder `share` when divided by `of`, by number."""
         return itertools.chain.from_iterable(group.clients(share, of) for group in self._groups)
+
+    @cached_property
+    def matching(self) -> Matching:
+        """Every topic its devices can publish to."""
+        return Matching(topic for device in self.devices() for topic in device.topics)
 
     @cached_property
     def estimate(self) -> Estimate:

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from battlebrokers.run.orchestrator import Orchestrator, RunRequest
+from battlebrokers.run.team_size import suggest_processes
 from battlebrokers.run.tick import FINE_UP_TO_PER_S, TICK_NS, tick_ns
 from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import LoadedScenario, read_scenario
@@ -49,10 +47,8 @@ def test_acknowledgements_never_wait_for_a_tick(qos):
 
 @pytest.mark.parametrize("per_s", [1_000, 30_000, 44_000, 46_000, 74_000, 200_000, 1_000_000])
 def test_with_enough_cores_nobody_gets_a_tick(per_s):
-    orchestrator = Orchestrator(RunRequest(scenario(per_s), "mosquitto", 1, Path("nowhere")))
-    assert tick(per_s, orchestrator._suggest_processes(cores=1_000)) == 0
+    assert tick(per_s, suggest_processes(build_plan(scenario(per_s).scenario), cores=1_000)) == 0
 
 
 def test_a_suggestion_that_lacks_cores_gets_one():
-    orchestrator = Orchestrator(RunRequest(scenario(200_000), "mosquitto", 1, Path("nowhere")))
-    assert tick(200_000, orchestrator._suggest_processes(cores=2)) == TICK_NS
+    assert tick(200_000, suggest_processes(build_plan(scenario(200_000).scenario), cores=2)) == TICK_NS

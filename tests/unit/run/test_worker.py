@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from battlebrokers.run.channel import Channel
-from battlebrokers.run.engine import source_address
+from battlebrokers.run.linking import source_address
 from battlebrokers.run.messages import Finished, Go, Prepared, Probe, ProbeAnswer, Progress, Stop
 from battlebrokers.run.worker import merged_finished, merged_prepared, merged_progress, serve
 

@@ -1,0 +1,314 @@
+"""The controller: registers a run's topics, devices and clients with a middleware over HTTP, and removes them again.
+
+Called by the orchestrator before the worker connects anybody and when all have left. It never publishes. Every call
+is a row of `operations`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import yarl
+
+from battlebrokers.contenders.broker_url import BrokerUrl
+from battlebrokers.errors import ContenderError, InputError
+from battlebrokers.protocols import phrase
+from battlebrokers.protocols.script import Known, Say, Script
+from battlebrokers.scenario.plan import ClientPlan, DevicePlan, Plan
+
+if TYPE_CHECKING:
+    from battlebrokers.contenders.dialogue import Registration
+
+CALLS_AT_ONCE = 16
+_CALL_TIMEOUT_S = 30.0
+_TOLD_BYTES = 200
+_LISTENER = re.compile(r"\$\{listener\.([a-z][a-z0-9_]*)")
+
+Row = tuple[Any, ...]
+"""One row of `operations`."""
+
+
+@dataclass(slots=True)
+class Registered:
+    """What the middleware told us; what links may use in their templates."""
+
+    by_all: Known = field(default_factory=dict)
+    nodes: dict[str, Known] = field(default_factory=dict)
+    """By `device 7` or `client 0`."""
+    topics: dict[str, Known] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """Somebody or something to register; `known` grows with what is kept."""
+
+    role: str
+    number: int
+    known: dict[str, Any]
+    kept: Known
+    topic: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.topic if self.topic is not None else str(self.known.get("name", self.role))
+
+
+class Controller:
+    """Registers one run, and removes what it registered; `watch` hears how many of how many calls are done."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        url: BrokerUrl,
+        plan: Plan,
+        known_by_all: Known,
+        now_ns: Callable[[], int],
+        watch: Callable[[int, int], None] = lambda _done, _of: None,
+    ) -> None:
+        self._steps = registration
+        self._plan = plan
+        self._base = f"{'https' if url.transport == 'tls' else 'http'}://{url.place}{url.path}"
+        self._now_ns = now_ns
+        self._watch = watch
+        self._stopped = False
+        self._done = self._of = 0
+        self._made: dict[str, list[_Subject]] = {"resource": [], "device": [], "client": []}
+        self._by_all: Known = dict(known_by_all)
+        self.rows: list[Row] = []
+        """Every call so far, for `operations`."""
+
+    def stop(self) -> None:
+        """Register nobody else; who is registered can still be removed."""
+        self._stopped = True
+
+    async def register(self) -> Registered:
+        """Log in, then register topics, devices and clients; raises ContenderError at the first that fails."""
+        steps, plan = self._steps, self._plan
+        counts = {
+            "resource": len(plan.matching.topics) if steps.resource else 0,
+            "device": plan.device_count if steps.device else 0,
+            "client": plan.client_count if steps.client else 0,
+        }
+        self._done, self._of = 0, sum(counts.values()) + bool(steps.login)
+        async with self._session() as session:
+            if steps.login:
+                login = _Subject("controller", 0, dict(self._by_all), {})
+                await self._say_all(session, "login", steps.login, login)
+                self._by_all |= {f"controller.{name}": value for name, value in login.kept.items()}
+            everyone = (
+                ("resource", steps.resource, self._resources()),
+                ("device", steps.device, self._nodes("device", plan.devices())),
+                ("client", steps.client, self._nodes("client", plan.clients())),
+            )
+            for role, says, subjects in everyone:
+                if says:
+                    await self._in_turns(self._make(session, says, subject, self._made[role]) for subject in subjects)
+        return Registered(
+            self._by_all,
+            {node_key(each.role, each.number): each.kept for role in ("device", "client") for each in self._made[role]},
+            {each.name: each.kept for each in self._made["resource"]},
+        )
+
+    async def remove(self) -> int:
+        """Remove clients, devices and topics again; failures are recorded, and counted in the answer."""
+        steps = self._steps
+        backwards = (
+            ("client", steps.remove_client), ("device", steps.remove_device), ("resource", steps.remove_resource),
+        )  # fmt: skip
+        self._stopped = False
+        self._done, self._of = 0, sum(len(self._made[role]) for role, says in backwards if says)
+        failed: list[str] = []
+        async with self._session() as session:
+            for role, says in backwards:
+                subjects, self._made[role] = self._made[role], []
+                if says:
+                    await self._in_turns(self._unmake(session, says, subject, failed) for subject in subjects)
+        return len(failed)
+
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CALLS_AT_ONCE),
+            timeout=aiohttp.ClientTimeout(total=_CALL_TIMEOUT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    def _resources(self) -> Iterator[_Subject]:
+        for number, topic in enumerate(self._plan.matching.topics):
+            yield _Subject("resource", number, {**self._by_all, **topic_facts(topic)}, {}, topic)
+
+    def _nodes(self, role: str, nodes: Iterable[DevicePlan | ClientPlan]) -> Iterator[_Subject]:
+        for node in nodes:
+            yield _Subject(role, node.number, {**self._by_all, **node_facts(role, node)}, {})
+
+    async def _make(
+        self, session: aiohttp.ClientSession, says: Sequence[Say], who: _Subject, made: list[_Subject]
+    ) -> None:
+        if self._stopped:
+            return
+        # Noted before it is done: what was half made must be removed as well.
+        made.append(who)
+        await self._say_all(session, "register", says, who)
+
+    async def _unmake(
+        self, session: aiohttp.ClientSession, says: Sequence[Say], who: _Subject, failed: list[str]
+    ) -> None:
+        try:
+            await self._say_all(session, "remove", says, who)
+        except ContenderError as error:
+            failed.append(error.message)
+        except InputError:
+            # It was never made far enough to have what its removal needs.
+            return
+
+    async def _say_all(self, session: aiohttp.ClientSession, kind: str, says: Sequence[Say], who: _Subject) -> None:
+        for say in says:
+            await self._say(session, kind, say, who)
+        self._done += 1
+        self._watch(self._done, self._of)
+
+    async def _say(self, session: aiohttp.ClientSession, kind: str, say: Say, who: _Subject) -> None:
+        target, headers, body = rendered(say, who.known)
+        started_ns = self._now_ns()
+        what = f"{kind} of {who.role} {who.name}: {say.verb.upper()} {target}"
+        status, answer, detail = 0, b"", ""
+        try:
+            url = yarl.URL(self._base + target, encoded=True)
+            async with session.request(say.verb, url, headers=headers, data=body, allow_redirects=False) as response:
+                status = response.status
+                answer = await response.read()
+                kept, detail = heard(say, status, {k.lower(): v for k, v in response.headers.items()}, answer)
+                who.kept.update(kept)
+                who.known.update(kept)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            detail = f"no proper answer ({str(error) or type(error).__name__})"
+        timed_out = not status and "timeout" in detail.lower()
+        outcome = "ok" if not detail else "refused" if status else "timeout" if timed_out else "error"
+        self._record(kind, who, started_ns, outcome, status, f"{what}: {detail}" if detail else "")
+        if detail:
+            told = answer[:_TOLD_BYTES].decode("utf-8", "replace").strip()
+            raise ContenderError(
+                f"{what} failed: {detail}" + (f"; it said: {told}" if told else ""),
+                hint="Its file says how it wants to be registered with; `register` is the part to look at.",
+            )
+
+    def _record(self, kind: str, who: _Subject, started_ns: int, outcome: str, status: int, detail: str) -> None:
+        self.rows.append(
+            (
+                "orchestrator", who.role, who.number, kind, started_ns, self._now_ns(), outcome, status or None, detail,
+                who.topic, None, None, None, None, False, 1,
+            )
+        )  # fmt: skip
+
+    async def _in_turns(self, actions: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """So many at once; the first failure ends it, when those under way have ended."""
+        waiting = iter(actions)
+
+        async def work() -> None:
+            for action in waiting:
+                try:
+                    await action
+                except BaseException:
+                    self._stopped = True
+                    raise
+
+        results = await asyncio.gather(*(work() for _ in range(CALLS_AT_ONCE)), return_exceptions=True)
+        for failure in results:
+            if failure is not None:
+                raise failure
+
+
+def node_key(role: str, number: int) -> str:
+    """How what was registered for a node is found again."""
+    return f"{role} {number}"
+
+
+def topic_facts(topic: str) -> Known:
+    """What is known of a topic."""
+    return {"topic": topic, "resource": re.sub(r"[^A-Za-z0-9_-]", "-", topic)}
+
+
+def node_facts(role: str, node: DevicePlan | ClientPlan) -> Known:
+    """What is known of a node from its plan."""
+    return {
+        "role": role,
+        "name": node.name,
+        "number": str(node.number),
+        "fleet": node.fleet,
+        "client_id": node.connection.client_id,
+        "username": node.connection.username or "",
+        "password": node.connection.password or "",
+    }
+
+
+def rendered(say: Say, known: Mapping[str, Any]) -> tuple[str, dict[str, str], bytes | None]:
+    """Path, headers and body of a request; InputError when a name is not known."""
+    target = phrase.plain(say.target, url=True).bind(known).require().render({}).decode("latin-1")
+    headers = {
+        name: phrase.plain(value).bind(known).require().render({}).decode() for name, value in say.headers.items()
+    }
+    if say.json is not None:
+        if not any(name.lower() == "content-type" for name in headers):
+            headers["Content-Type"] = "application/json"
+        return target, headers, phrase.structure(say.json).bind(known).require().render({})
+    if say.text is not None:
+        return target, headers, phrase.plain(say.text).bind(known).require().render({})
+    return target, headers, None
+
+
+def heard(say: Say, status: int, headers: Mapping[str, str], body: bytes) -> tuple[dict[str, str], str]:
+    """What an answer lets us keep, and what is wrong with it (nothing: it is a success)."""
+    if status not in say.statuses if say.statuses else not 200 <= status < 300:
+        return {}, f"status {status}"
+    document = phrase.read_json(body) if say.keep or say.success else phrase.MISSING
+    if say.success and not phrase.fits(document, say.success):
+        return {}, f"status {status}, but not {say.success}"
+    kept = {}
+    for name, where in say.keep.items():
+        value = phrase.picked(where, document, headers, status)
+        if value is None:
+            return {}, f"status {status}, but no {where} to keep as {name}"
+        kept[name] = value
+    return kept, ""
+
+
+def listeners_of_topics(plan: Plan, registered: Registered, scripts: Mapping[str, Script]) -> None:
+    """Add to every topic the `listener.NAME` its publishers speak of: a value of each client that listens to it."""
+    names = sorted({name for script in scripts.values() for name in _listener_names(script)})
+    if not names:
+        return
+    for topic in plan.matching.topics:
+        registered.topics.setdefault(topic, {}).update({f"listener.{name}": [] for name in names})
+    for client in plan.clients():
+        known = {**node_facts("client", client), **registered.nodes.get(node_key("client", client.number), {})}
+        heard_topics = dict.fromkeys(t for each in client.subscriptions for t in plan.matching.matched_by(each.filter))
+        for topic in heard_topics:
+            for name in names:
+                value = known.get(name)
+                listeners = registered.topics[topic][f"listener.{name}"]
+                if isinstance(value, str) and isinstance(listeners, list):
+                    listeners.append(value)
+
+
+def _listener_names(script: Script) -> Iterator[str]:
+    for say in (script.publish, *script.login):
+        if say is not None:
+            texts = (say.target, say.text or "", *say.headers.values(), *_texts(say.json))
+            yield from (name for text in texts for name in _LISTENER.findall(text))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
