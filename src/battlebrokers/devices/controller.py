@@ -235,15 +235,17 @@ def topic_facts(topic: str) -> Known:
 
 def node_facts(role: str, node: DevicePlan | ClientPlan) -> Known:
     """What is known of a node from its plan."""
-    return {
+    facts: Known = {
         "role": role,
         "name": node.name,
         "number": str(node.number),
         "fleet": node.fleet,
         "client_id": node.connection.client_id,
-        "username": node.connection.username or "",
-        "password": node.connection.password or "",
     }
+    # Who names no user in the scenario is who the contender's file or URL says.
+    if node.connection.username is not None:
+        facts |= {"username": node.connection.username, "password": node.connection.password or ""}
+    return facts
 
 
 def rendered(say: Say, known: Mapping[str, Any]) -> tuple[str, dict[str, str], bytes | None]:

@@ -1,33 +1,39 @@
-"""Fitness: whether a contender can honour a scenario. Refused with all the reasons, never approximated.
+"""Fitness: whether a contender can honour a scenario, and what it is spoken to in where a scenario leaves that open.
 
-Called before anything is started. A broker given by URL is taken at its word: nobody has said what it can do, and its
-URL decides the transport.
+Called before anything is started. Refused with all the reasons, never approximated. A broker given by URL is taken at
+its word: nobody has said what it can do, and its URL decides protocol and transport.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from battlebrokers.contenders.availability import Missing, availability
 from battlebrokers.contenders.broker_url import is_url, parse_broker_url
+from battlebrokers.contenders.offers import Offer, offers_of
 from battlebrokers.contenders.reader import find_contender
 from battlebrokers.contenders.spec import BrokerCapabilities
 from battlebrokers.errors import EnvironmentNotReady, InputError
+from battlebrokers.protocols.registry import link_class
+from battlebrokers.scenario.expansion import payload_plan
 from battlebrokers.scenario.model import Clients, Fleet, Scenario
+from battlebrokers.scenario.payloads import largest_payload_bytes
+from battlebrokers.scenario.resolve import BUILT_IN, settled
 
 
 def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
     """Raise when the broker is not here, or cannot do what the scenario asks."""
     if is_url(broker):
-        parse_broker_url(broker)
-        return
-    contender = find_contender(broker)
-    here = availability(contender)
-    if isinstance(here, Missing):
-        raise EnvironmentNotReady(f"{contender.name} cannot run here: {here.what} is missing", hint=here.hint)
-    able = contender.able(here.version)
-    reasons = [*_shortfalls(scenario, able), *_unoffered(scenario, set(contender.endpoints))]
+        reasons = [*_strangers(scenario, parse_broker_url(broker).protocol)]
+    else:
+        contender = find_contender(broker)
+        here = availability(contender)
+        if isinstance(here, Missing):
+            raise EnvironmentNotReady(f"{contender.name} cannot run here: {here.what} is missing", hint=here.hint)
+        offers = offers_of(contender)
+        able = contender.able(here.version)
+        reasons = [*_shortfalls(scenario, able), *_unoffered(scenario, offers), *_beyond_links(scenario, offers)]
     if reasons:
         raise InputError(
             f"{broker} cannot honour {scenario.name}: {'; '.join(reasons)}",
@@ -35,8 +41,44 @@ def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
         )
 
 
-def _shortfalls(scenario: Scenario, able: BrokerCapabilities) -> Iterator[str]:
+def settled_for(scenario: Scenario, broker: str) -> Scenario:
+    """The scenario with `protocol: auto` replaced by what this broker speaks: HTTP first, then its file's order.
+
+    Publishing and listening are chosen apart, because a broker that bridges protocols may offer them on different ones.
+    """
+    if not any(_said(scenario, group, "protocol") == "auto" for _, group in _groups(scenario)):
+        return scenario
+    if is_url(broker):
+        protocol = parse_broker_url(broker).protocol
+        return settled(scenario, protocol, protocol)
+    offers = sorted(offers_of(find_contender(broker)).values(), key=lambda offer: offer.protocol != "http")
+    publishing = next((offer.protocol for offer in offers if offer.publishes), None)
+    listening = next((offer.protocol for offer in offers if offer.receives), None)
+    if publishing is None or listening is None:
+        lack = "publish" if publishing is None else "subscribe"
+        raise InputError(
+            f"{broker} offers no protocol to {lack} over", hint="Its file says what it offers, in `speak`."
+        )
+    return settled(scenario, publishing, listening)
+
+
+def protocols_of(scenario: Scenario) -> dict[str, str]:
+    """Fleet or group of clients → the protocol it speaks."""
+    return {name: _protocol(scenario, group) for name, group in _groups(scenario)}
+
+
+def _strangers(scenario: Scenario, protocol: str) -> Iterator[str]:
     for name, group in _groups(scenario):
+        spoken = _protocol(scenario, group)
+        if spoken != protocol:
+            yield f"{name} speaks {spoken}, its URL says {protocol} (--set protocol={protocol} changes that)"
+
+
+def _shortfalls(scenario: Scenario, able: BrokerCapabilities) -> Iterator[str]:
+    """What the broker's MQTT lacks."""
+    for name, group in _groups(scenario):
+        if _protocol(scenario, group) != "mqtt":
+            continue
         version = _said(scenario, group, "version") or "3.1.1"
         if version not in able.mqtt:
             yield f"{name} speaks MQTT {version}, it speaks {_words(able.mqtt)}"
@@ -53,12 +95,45 @@ def _shortfalls(scenario: Scenario, able: BrokerCapabilities) -> Iterator[str]:
             yield f"{name} wants a shared subscription"
 
 
-def _unoffered(scenario: Scenario, offered: set[str]) -> Iterator[str]:
+def _unoffered(scenario: Scenario, offers: Mapping[str, Offer]) -> Iterator[str]:
     for name, group in _groups(scenario):
+        protocol = _protocol(scenario, group)
+        offer = offers.get(protocol)
+        if offer is None:
+            yield f"{name} speaks {protocol}, it offers {_words(offers) or 'nothing'}"
+            continue
         transport = _said(scenario, group, "transport") or "tcp"
-        if transport not in offered:
+        if protocol == "mqtt" and transport not in offer.endpoints:
             advice = " (give a TLS broker by its URL, mqtts://…)" if transport in ("tls", "wss") else ""
-            yield f"{name} connects over {transport}, started here it offers {_words(offered)}{advice}"
+            yield f"{name} connects over {transport}, started here it offers {_words(offer.endpoints)}{advice}"
+        if isinstance(group, Fleet) and not offer.publishes:
+            yield f"{name} publishes over {protocol}, its file says nothing of that"
+        if isinstance(group, Clients) and group.subscribe and not offer.receives:
+            yield f"{name} subscribes over {protocol}, its file says nothing of that"
+
+
+def _beyond_links(scenario: Scenario, offers: Mapping[str, Offer]) -> Iterator[str]:
+    """What our own links of a protocol cannot do."""
+    for name, group in _groups(scenario):
+        protocol = _protocol(scenario, group)
+        if protocol not in offers:
+            continue
+        able = link_class(protocol, scripted=offers[protocol].scripted).capabilities
+        qos = _said(scenario, group, "qos") or 0
+        if qos not in able.qos:
+            yield f"{name} asks for QoS {qos}, {protocol} knows {_words(map(str, able.qos))}"
+        limit = able.largest_payload_bytes
+        payload = _said(scenario, group, "payload") if isinstance(group, Fleet) else None
+        if limit is not None and payload is not None:
+            largest = largest_payload_bytes(payload_plan(payload))
+            if largest is not None and largest > limit:
+                yield f"{name} sends up to {largest} bytes, {protocol} takes {limit} in one message"
+        if isinstance(group, Clients) and group.subscribe and not able.receive:
+            yield f"{name} subscribes, and nothing can be received over {protocol}"
+
+
+def _protocol(scenario: Scenario, group: Fleet | Clients) -> str:
+    return str(_said(scenario, group, "protocol") or BUILT_IN.protocol)
 
 
 def _groups(scenario: Scenario) -> Iterator[tuple[str, Fleet | Clients]]:

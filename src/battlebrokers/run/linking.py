@@ -41,8 +41,7 @@ class Linking:
         script = order.scripts.get(plan.protocol)
         if script is not None:
             kept = order.known.get(node_key(role, node.number), {})
-            facts = {**node_facts(role, node), "username": options.username or "", "password": options.password or ""}
-            known = {**order.known_by_all, "host": where.host, **facts, **kept}
+            known = {**order.known_by_all, "host": where.host, **node_facts(role, node), **kept}
             options = replace(options, script=script, known=known, known_of_topics=order.known_of_topics)
         endpoint = Endpoint(where.transport, where.host, where.port, where.path)
         return make_link(plan.protocol, endpoint, options, self._listener)

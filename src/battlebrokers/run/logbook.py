@@ -15,6 +15,7 @@ from battlebrokers.clock import SECOND_NS
 from battlebrokers.contenders.running import RunningContender
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.record.cgroup import own_group
+from battlebrokers.run.fitness import protocols_of
 from battlebrokers.run.host import host_facts
 from battlebrokers.run.messages import Finished, Hello
 from battlebrokers.run.phases import Timetable
@@ -132,6 +133,7 @@ def first_entry(
         settings={
             "devices": plan.device_count,
             "clients": plan.client_count,
+            "protocols": protocols_of(plan.scenario),
             "drain_s": plan.phases.drain_ns / SECOND_NS,
             "quiet_s": plan.phases.quiet_ns / SECOND_NS,
         },

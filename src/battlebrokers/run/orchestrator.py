@@ -26,7 +26,7 @@ from battlebrokers.record.resources import ResourceSampler, process_tree
 from battlebrokers.record.segments import write_rows
 from battlebrokers.run.capturing import Capturing
 from battlebrokers.run.channel import Channel, spawn
-from battlebrokers.run.fitness import refuse_what_cannot_be_honoured
+from battlebrokers.run.fitness import refuse_what_cannot_be_honoured, settled_for
 from battlebrokers.run.host import boot_id, raise_open_files_limit
 from battlebrokers.run.logbook import Logbook, first_entry
 from battlebrokers.run.machine import gather
@@ -113,7 +113,8 @@ class Orchestrator:
         self._watch = watch
         self._quiet = quiet
         self._anchor = Anchor.take()
-        self._plan: Plan = build_plan(request.loaded.scenario, request.seed)
+        self._scenario = settled_for(request.loaded.scenario, request.broker)
+        self._plan: Plan = build_plan(self._scenario, request.seed)
         self._timetable = Timetable(self._plan.phases)
         self._progress = Progress()
         self._phase = "start"
@@ -134,13 +135,13 @@ class Orchestrator:
     async def run(self) -> RunFolder:
         """Run it; the folder's manifest tells how it ended. Raises only when there is nothing to analyse."""
         request = self._request
-        refuse_what_cannot_be_honoured(request.loaded.scenario, request.broker)
+        refuse_what_cannot_be_honoured(self._scenario, request.broker)
         raise_open_files_limit()
         require(preflight(gather(request.runs, programs=False), self._needs()))
         name = request.loaded.scenario.name
         self.folder = new_run_folder(request.runs.absolute(), name, request.broker, _moment(self._anchor.wall_ns))
         # Client ids carry the run's id, so that two runs never take each other's sessions.
-        self._plan = build_plan(request.loaded.scenario, request.seed, self.folder.run_id)
+        self._plan = build_plan(self._scenario, request.seed, self.folder.run_id)
         place = self.folder.path
         self._look()
         capturing = self._captures(self.folder)

@@ -83,11 +83,5 @@ class Registering:
 
 def known_by_all(contender: RunningContender, run_id: str) -> Known:
     """What every template may use, whoever speaks."""
-    known: Known = {"run": run_id}
-    for key, url in contender.endpoints.items():
-        where = parse_broker_url(url, key=key)
-        known.setdefault("host", where.host)
-        known[f"port.{key}"] = str(where.port)
-    if contender.place is not None:
-        known |= {f"port.{name}": str(number) for name, number in contender.place.ports.numbers.items()}
-    return known
+    username, password = contender.credentials
+    return {**contender.known, "run": run_id, "username": username or "", "password": password or ""}

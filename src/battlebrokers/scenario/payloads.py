@@ -207,3 +207,13 @@ def mean_payload_bytes(plan: PayloadPlan) -> float:
     if plan.size is not None and plan.encoding == "none":
         return mean_size(plan.size)
     return sum(len(source.one(seq)) for seq in range(32)) / 32
+
+
+def largest_payload_bytes(plan: PayloadPlan) -> int | None:
+    """The largest payload there can be, header included; None when the content decides."""
+    source = PayloadSource(plan, 0)
+    if source.fixed_bytes is not None:
+        return source.fixed_bytes
+    if plan.size is not None and plan.encoding == "none":
+        return max(plan.size.high, *plan.size.choices, plan.size.low)
+    return None

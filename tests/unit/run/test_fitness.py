@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from battlebrokers.errors import InputError
+from battlebrokers.protocols.registry import capabilities_of, protocol_names
+from battlebrokers.run.fitness import protocols_of, refuse_what_cannot_be_honoured, settled_for
+from battlebrokers.scenario.model import Scenario
+from battlebrokers.scenario.reader import read_scenario
+from battlebrokers.scenario.resolve import MQTT_ONLY
+
+SCENARIO = """\
+name: small
+fleets:
+  air: {devices: 2, topic: "a/{device}", payload: {random_bytes: 30}, every: 1s}
+clients:
+  all: {count: 2, subscribe: "a/#"}
+phases: {measure: 10s}
+"""
+BRIDGE = """\
+name: bridge
+about: Takes messages over HTTP and gives them over MQTT.
+run: {external: true}
+ports: {mqtt: 1883, http: 3000}
+endpoints: {tcp: "mqtt://${host}:${port.mqtt}", http: "http://${host}:${port.http}"}
+speak:
+  http: {publish: {put: "/resources/${topic}", text: "${payload}"}}
+"""
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> str:
+    (tmp_path / "bridge.yaml").write_text(BRIDGE)
+    return str(tmp_path / "bridge.yaml")
+
+
+def scenario(*overrides: str) -> Scenario:
+    return read_scenario(SCENARIO, "f", overrides).scenario
+
+
+def test_an_open_protocol_is_http_where_it_can_be_and_what_the_broker_offers_where_not(bridge: str) -> None:
+    chosen = settled_for(scenario("protocol=auto"), bridge)
+    assert protocols_of(chosen) == {"air": "http", "all": "mqtt"}
+    refuse_what_cannot_be_honoured(chosen, bridge)
+    by_url = settled_for(scenario("protocol=auto"), "amqp://127.0.0.1")
+    assert protocols_of(by_url) == {"air": "amqp", "all": "amqp"}
+
+
+def test_what_was_said_is_not_chosen_again(bridge: str) -> None:
+    said = scenario("protocol=mqtt")
+    assert settled_for(said, bridge) is said
+    assert protocols_of(settled_for(scenario("fleets.air.protocol=auto"), bridge)) == {"air": "http", "all": "mqtt"}
+
+
+def test_nothing_to_subscribe_over_is_told(tmp_path: Path) -> None:
+    deaf = BRIDGE.replace('tcp: "mqtt://${host}:${port.mqtt}", ', "").replace("mqtt: 1883, ", "")
+    (tmp_path / "bridge.yaml").write_text(deaf)
+    with pytest.raises(InputError, match="offers no protocol to subscribe over"):
+        settled_for(scenario("protocol=auto"), str(tmp_path / "bridge.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["protocol=coap"], "air speaks coap, it offers http and mqtt"),
+        (["protocol=http"], "all subscribes over http, its file says nothing of that"),
+        (["transport=ws"], "air connects over ws, started here it offers tcp"),
+        (["version='5'"], "air speaks MQTT 5, it speaks 3.1.1"),
+        (["fleets.air.protocol=http", "fleets.air.qos=2"], "air asks for QoS 2, http knows"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_with_the_reason(bridge: str, overrides: list[str], reason: str) -> None:
+    with pytest.raises(InputError) as caught:
+        refuse_what_cannot_be_honoured(scenario(*overrides), bridge)
+    assert reason in caught.value.message
+
+
+def test_a_url_of_another_protocol_is_refused() -> None:
+    refuse_what_cannot_be_honoured(scenario("protocol=amqp"), "amqp://127.0.0.1")
+    with pytest.raises(InputError, match=r"air speaks mqtt, its URL says coap"):
+        refuse_what_cannot_be_honoured(scenario(), "coap://127.0.0.1")
+
+
+@pytest.mark.parametrize("protocol", sorted({"http", "websocket", "coap", "amqp", "udp"} & set(protocol_names())))
+def test_keys_of_mqtt_are_mistakes_elsewhere_because_no_other_link_honours_them(protocol: str) -> None:
+    able = capabilities_of(protocol)
+    honoured = {
+        "retain": able.retain, "will": able.will, "session": able.persistent_session, "share": able.shared_subscription,
+    }  # fmt: skip
+    assert set(honoured) <= set(MQTT_ONLY)
+    assert not any(honoured.values())
