@@ -13,8 +13,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from battlebrokers.contenders.reader import SPECS
@@ -50,14 +51,53 @@ class Missing:
 
 
 def availability(contender: Contender) -> Available | Missing:
-    """Whether the contender can run on this machine."""
+    """Whether the contender can run on this machine; one that somebody else runs always can."""
     found: dict[str, str] = {}
-    for name, need in contender.needs.items():
-        place = _find(need, contender.name)
+    for name, need in _needs_of(contender).items():
+        place = _find(need, contender)
         if isinstance(place, Missing):
             return Missing(place.what, place.hint or install_hint(contender))
-        found[name] = place
-    return Available(_version(contender, found), next(iter(found.values())), found)
+        found |= {name: place[0]} | ({f"{name}.folder": place[1]} if place[1] else {})
+    if contender.run.container or contender.run.compose:
+        engine = container_engine()
+        if engine is None:
+            return Missing("a running Docker or Podman", "Install and start Docker, or install Podman.")
+        found[ENGINE] = engine
+    for companion in contender.beside.values():
+        if companion.contender is not None:
+            there = availability(Contender.find(companion.contender))
+            if isinstance(there, Missing):
+                return there
+    return Available(_version(contender, found), next(iter(found.values()), ""), found)
+
+
+ENGINE = "container-engine"
+"""What the program that runs containers is called among what was found."""
+
+
+@cache
+def container_engine() -> str | None:
+    """Docker or Podman, if it can run something."""
+    for program in ("docker", "podman"):
+        path = shutil.which(program)
+        if path is not None and _succeeds([path, "info"]):
+            return path
+    return None
+
+
+def _needs_of(contender: Contender) -> dict[str, Need]:
+    """Its own needs, and those of the programs that run beside it."""
+    programs = {
+        name: Need(executable=companion.executable, also_in=companion.also_in)
+        for name, companion in contender.beside.items()
+        if companion.executable is not None
+    }
+    return {**contender.needs, **programs}
+
+
+def own_environment(contender_name: str) -> Path:
+    """The virtual environment of a Python program that must not be mixed with ours."""
+    return modules_folder(contender_name) / "venv"
 
 
 def modules_folder(contender_name: str) -> Path:
@@ -72,6 +112,8 @@ def install_hint(contender: Contender) -> str:
     for manager, packages in contender.install.items():
         if manager in by_manager and shutil.which(by_manager[manager]):
             return _with_rights(manager, _COMMANDS[manager].format(" ".join(packages)))
+    if {"npm", "pip-own"} & set(contender.install):
+        return f"bb brokers install {contender.name}"
     for manager in ("commands", "pip"):
         if manager in contender.install:
             lines = contender.install[manager]
@@ -84,14 +126,38 @@ def _with_rights(manager: str, command: str) -> str:
     return command if manager == "brew" or os.geteuid() == 0 else f"sudo {command}"
 
 
-def _find(need: Need, contender_name: str) -> str | Missing:
+def _find(need: Need, contender: Contender) -> tuple[str, str] | Missing:
+    """Where a need is: what to run or read, and the folder of a module."""
     if need.python is not None:
-        if importlib.util.find_spec(need.python.partition(".")[0]) is not None:
-            return sys.executable
-        return Missing(f"the Python module {need.python}", "")
+        return _find_python(need.python, contender)
     if need.node is not None:
-        folder = modules_folder(contender_name) / "node_modules" / need.node
-        return str(folder) if (folder / "package.json").is_file() else Missing(f"the Node module {need.node}", "")
+        folder = modules_folder(contender.name) / "node_modules" / need.node
+        here = (folder / "package.json").is_file()
+        return (str(folder), str(folder)) if here else Missing(f"the Node module {need.node}", "")
+    place = _find_program(need)
+    return place if isinstance(place, Missing) else (place, "")
+
+
+def _find_python(module: str, contender: Contender) -> tuple[str, str] | Missing:
+    name = module.partition(".")[0]
+    if "pip-own" in contender.install:
+        own = own_environment(contender.name)
+        for folder in _own_packages(contender.name):
+            for place in (folder / name, folder / f"{name}.py"):
+                if place.exists():
+                    return str(own / "bin" / "python"), str(place)
+        return Missing(f"the Python program {module}", f"bb brokers install {contender.name}")
+    found = importlib.util.find_spec(name)
+    if found is None:
+        return Missing(f"the Python module {module}", "")
+    return sys.executable, str(Path(found.origin).parent) if found.origin else ""
+
+
+def _own_packages(contender_name: str) -> list[Path]:
+    return sorted(own_environment(contender_name).glob("lib/python*/site-packages"))
+
+
+def _find_program(need: Need) -> str | Missing:
     assert need.executable is not None
     places = [*need.also_in, os.environ.get("PATH", os.defpath)]
     path = shutil.which(need.executable, path=os.pathsep.join(places))
@@ -110,18 +176,36 @@ def _find(need: Need, contender_name: str) -> str | Missing:
 
 def _version(contender: Contender, found: Mapping[str, str]) -> str:
     values = {**found, "specs": str(SPECS)}
-    for source in contender.version:
-        match = re.search(source.match, _read(source, values))
+    for source in contender.version or _obvious_version(contender):
+        match = re.search(source.match, _read(source, values, contender))
         if match:
             return match.group(1)
     return "unknown"
 
 
-def _read(source: VersionSource, values: Mapping[str, str]) -> str:
+def _obvious_version(contender: Contender) -> list[VersionSource]:
+    """Where the version stands when the file does not say: its own program or module is asked, else the first."""
+    if contender.run.container:
+        return []
+    name = contender.name if contender.name in contender.needs else next(iter(contender.needs), None)
+    if name is None:
+        return []
+    need = contender.needs[name]
+    if need.python is not None:
+        return [VersionSource(python=need.python.partition(".")[0])]
+    if need.node is not None:
+        return [VersionSource(file=f"${{{name}}}/package.json", match=r'"version":\s*"([^"]+)"')]
+    return [VersionSource(command=[f"${{{name}}}", "--version"])]
+
+
+def _read(source: VersionSource, values: Mapping[str, str], contender: Contender) -> str:
     """What a version source has to say; nothing when it cannot be asked."""
     try:
         if source.python is not None:
-            return importlib.metadata.version(source.python)
+            if "pip-own" not in contender.install:
+                return importlib.metadata.version(source.python)
+            places = [str(place) for place in _own_packages(contender.name)]
+            return next((each.version for each in _distributions(source.python, places)), "")
         if source.file is not None:
             return Path(render(source.file, values)).read_text(encoding="utf-8", errors="replace")
         if source.glob is not None:
@@ -129,6 +213,20 @@ def _read(source: VersionSource, values: Mapping[str, str]) -> str:
         return _ask([render(word, values) for word in source.command or []])
     except (OSError, importlib.metadata.PackageNotFoundError):
         return ""
+
+
+def _distributions(name: str, places: list[str]) -> Iterable[importlib.metadata.Distribution]:
+    return importlib.metadata.distributions(name=name, path=places)
+
+
+def _succeeds(command: list[str]) -> bool:
+    try:
+        asked = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0
 
 
 def _ask(command: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Installs contenders: Node modules into the user's cache, system packages when we are root; else says what to type.
+"""Installs contenders: Node and Python programs into the user's cache, system packages as root; or tells what to type.
 
 Called by `bb brokers install` and, as a module with names, by the set-up script. Never starts a broker, and keeps
 packages from starting theirs.
@@ -7,6 +7,7 @@ packages from starting theirs.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from battlebrokers.contenders.availability import Available, availability, install_hint, modules_folder
+from battlebrokers.contenders.availability import (
+    Available,
+    availability,
+    install_hint,
+    modules_folder,
+    own_environment,
+)
 from battlebrokers.contenders.spec import Contender
 from battlebrokers.errors import BattleError, EnvironmentNotReady
 
@@ -26,8 +33,13 @@ def install(contender: Contender) -> Available:
     here = availability(contender)
     if isinstance(here, Available):
         return here
+    for companion in contender.beside.values():
+        if companion.contender is not None:
+            install(Contender.find(companion.contender))
     if "npm" in contender.install:
-        _npm(contender, contender.install["npm"])
+        _npm(contender, contender.install["npm"], contender.install.get("npm-overrides", []))
+    elif "pip-own" in contender.install:
+        _pip_own(contender, contender.install["pip-own"])
     elif "pip" in contender.install:
         _run([sys.executable, "-m", "pip", "install", *contender.install["pip"]], contender)
     elif "apt" in contender.install and shutil.which("apt-get") and os.geteuid() == 0:
@@ -43,7 +55,7 @@ def install(contender: Contender) -> Available:
     raise EnvironmentNotReady(f"{contender.name} is still missing {here.what}", hint=here.hint)
 
 
-def _npm(contender: Contender, packages: Sequence[str]) -> None:
+def _npm(contender: Contender, packages: Sequence[str], overrides: Sequence[str]) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise EnvironmentNotReady(
@@ -51,8 +63,20 @@ def _npm(contender: Contender, packages: Sequence[str]) -> None:
         )
     folder = modules_folder(contender.name)
     folder.mkdir(parents=True, exist_ok=True)
-    quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--omit=dev"]
+    if overrides:
+        # npm reads what its packages' own dependencies are pinned to from here, and from nowhere else.
+        pins = dict(package.rsplit("@", 1) for package in overrides)
+        facts = {"name": f"{contender.name}-here", "private": True, "overrides": pins}
+        (folder / "package.json").write_text(json.dumps(facts), encoding="utf-8")
+    quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--omit=dev", "--legacy-peer-deps"]
     _run([npm, "install", "--prefix", str(folder), *quiet, *packages], contender)
+
+
+def _pip_own(contender: Contender, packages: Sequence[str]) -> None:
+    """A virtual environment in the user's cache: what the program pins must not change what we run with."""
+    folder = own_environment(contender.name)
+    _run([sys.executable, "-m", "venv", "--clear", str(folder)], contender)
+    _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages], contender)
 
 
 def _apt(contender: Contender, packages: Sequence[str]) -> None:

@@ -5,25 +5,33 @@ Called by `run`. Blocks; from asyncio use `asyncio.to_thread`. Whatever goes wro
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import psutil
 
-from battlebrokers.contenders.availability import Missing, availability
+from battlebrokers.contenders.availability import ENGINE, Available, Missing, availability
 from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
-from battlebrokers.contenders.configuration import Configuration, TlsServerFiles, put_together
+from battlebrokers.contenders.companions import companion_contender, companion_ports
+from battlebrokers.contenders.configuration import Configuration, Templates, TlsServerFiles, put_together
+from battlebrokers.contenders.containers import compose_command, container_command, namespace_command
 from battlebrokers.contenders.dialogue import registration_of, scripts_of
-from battlebrokers.contenders.handshake import accepts, greet, must_accept
+from battlebrokers.contenders.handshake import must_accept
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
+from battlebrokers.contenders.reader import split_host
+from battlebrokers.contenders.readiness import all_accept, question_for
 from battlebrokers.contenders.running import REACH_TIMEOUT_S, RunningContender
 from battlebrokers.contenders.spec import Contender, Profile
+from battlebrokers.contenders.template import render
 from battlebrokers.contenders.wires import wires_of, wires_of_url
-from battlebrokers.errors import ContenderError, EnvironmentNotReady
+from battlebrokers.errors import ContenderError, EnvironmentNotReady, UsageError
+from battlebrokers.record.route import interface_towards
 from battlebrokers.record.wire import Wire
 
 __all__ = ["Listener", "RunningContender", "TlsServerFiles", "start_contender"]
@@ -63,40 +71,135 @@ def start_contender(
         if listener is not None:
             listener.before_start(wires_of_url(url))
         return _look_at(url)
-    contender = Contender.find(name_or_url)
+    name, where = split_host(name_or_url)
+    contender = Contender.find(name)
+    if contender.run.external:
+        return _visit(contender, where or contender.run.host or host, listener)
+    if where:
+        raise UsageError(
+            f"{contender.name} is started here, and not on {where}",
+            hint=f"Give its URL, such as mqtt://{where}:1883, or a file with `run: {{external: true}}`.",
+        )
+    return start_described(contender, profile, folder, host, tls, listener)
+
+
+def start_described(
+    contender: Contender,
+    profile: Profile,
+    folder: Path,
+    host: str = "127.0.0.1",
+    tls: TlsServerFiles | None = None,
+    listener: Listener | None = None,
+) -> RunningContender:
+    """Start a contender that was read already, after those that run beside it."""
     here = availability(contender)
     if isinstance(here, Missing):
         raise EnvironmentNotReady(f"{contender.name} cannot run here: {here.what} is missing", hint=here.hint)
     templates = put_together(contender, profile, tls)
-    known = {**here.found, **(tls.values() if tls is not None else {}), "host": host}
+    with contextlib.ExitStack() as undo:
+        beside: list[RunningContender] = []
+        ports_beside: dict[str, str] = {}
+        for name, companion in contender.beside.items():
+            there = start_described(
+                companion_contender(name, companion), profile, folder / "beside" / name, host, None, None
+            )
+            undo.enter_context(there)
+            beside.append(there)
+            ports_beside |= companion_ports(name, companion, there)
+        found = {name: path for name, path in here.found.items() if name != ENGINE}
+        known = {
+            **found,
+            **(tls.values() if tls is not None else {}),
+            **ports_beside,
+            "host": contender.run.host or host,
+        }
+        running = _start_main(contender, profile, Start(here, templates, known, folder, host), beside, listener)
+        undo.pop_all()
+        running.known = {**running.known, **ports_beside}
+        return running
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """All that is known before ports are chosen."""
+
+    here: Available
+    templates: Templates
+    known: Mapping[str, str]
+    folder: Path
+    host: str
+
+
+def _start_main(
+    contender: Contender, profile: Profile, start: Start, beside: list[RunningContender], listener: Listener | None
+) -> RunningContender:
     attempts_left = PORT_ATTEMPTS
+    host = start.known["host"]
+    # Inside a container ports are as they are; here they are free ones. A compose file has published them already.
+    fixed = {} if contender.run.container else {name: port for name, port in contender.ports.items() if port}
     while True:
         attempts_left -= 1
-        place = Place(folder, host, templates.ports, contender.logs)
-        configuration = templates.filled({**known, **place.values()})
+        place = Place(
+            start.folder, host, start.templates.ports, contender.logs, fixed, held_there=not contender.run.namespace
+        )
+        values = {**start.known, **place.values()}
+        configuration = _as_run(contender, start, start.templates.filled(values), place)
         try:
-            process = _start(contender, configuration, place, listener)
+            process = _start(contender, configuration, place, listener, beside)
         except _NotReadyError as failure:
             if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(100)])):
                 continue
             raise _failure(contender, place, str(failure)) from None
+        credentials = contender.credentials
         return RunningContender(
             name=contender.name,
-            version=here.version,
+            version=start.here.version,
             profile=profile,
             endpoints=dict(configuration.endpoints),
             config_sha256=configuration.sha256,
             config_text=configuration.text,
-            capabilities=contender.able(here.version),
+            capabilities=contender.able(start.here.version),
+            credentials=(credentials.username, credentials.password) if credentials is not None else (None, None),
             service_names={name: service.processes for name, service in contender.services.items()},
             described=contender.services,
             pairing=contender.pairing,
             scripts=scripts_of(contender),
             registration=registration_of(contender),
-            known={name: value for name, value in place.values().items() if name.startswith("port.")} | {"host": host},
+            known=_addresses(host, place.ports.numbers),
+            beside=beside,
             process=process,
             place=place,
         )
+
+
+def _addresses(host: str, ports: Mapping[str, int]) -> dict[str, str]:
+    return {"host": host, **{f"port.{name}": str(number) for name, number in ports.items()}}
+
+
+def _as_run(contender: Contender, start: Start, configuration: Configuration, place: Place) -> Configuration:
+    """The configuration with the command that really is started: through a container engine, or in a namespace."""
+    run = contender.run
+    engine = start.here.found.get(ENGINE, "")
+    name = f"bb-{contender.name}-{place.ports.numbers[next(iter(contender.ports))]}"
+    if run.container:
+        numbers = place.ports.numbers
+        command = container_command(
+            engine,
+            name,
+            run.container,
+            configuration.command,
+            host=start.known["host"],
+            published={numbers[port]: inside for port, inside in contender.ports.items()},
+            env=configuration.env,
+            mounts={inside: render(path, {**start.known, **place.values()}) for inside, path in run.mounts.items()},
+        )
+        return replace(configuration, command=tuple(command), env={})
+    if run.compose:
+        file = render(run.compose, {**start.known, **place.values()})
+        return replace(configuration, command=tuple(compose_command(engine, name, file)))
+    if run.namespace:
+        return replace(configuration, command=tuple(namespace_command(run.namespace, configuration.command)))
+    return configuration
 
 
 class _NotReadyError(Exception):
@@ -104,27 +207,63 @@ class _NotReadyError(Exception):
 
 
 def _look_at(url: BrokerUrl) -> RunningContender:
-    must_accept(url.host, url.port, url.url, REACH_TIMEOUT_S)
+    if url.transport != "udp":
+        must_accept(url.host, url.port, url.url, REACH_TIMEOUT_S)
     return RunningContender(
         name=url.place,
         version="unknown",
         profile="external",
-        endpoints={url.transport: url.url},
+        endpoints={url.key: url.url},
         credentials=(url.username, url.password),
     )
 
 
-def _start(contender: Contender, configuration: Configuration, place: Place, listener: Listener | None) -> KeptProcess:
+def _visit(contender: Contender, host: str, listener: Listener | None) -> RunningContender:
+    """A contender of which we know everything, but which somebody else runs."""
+    if listener is not None:
+        listener.before_start(wires_of(contender, contender.ports, host))
+    values = _addresses(host, contender.ports)
+    endpoints: dict[str, str] = {key: render(url, values) for key, url in contender.endpoints.items()}
+    for key, text in endpoints.items():
+        url = parse_broker_url(text, key=key)
+        if url.transport != "udp":
+            must_accept(url.host, url.port, f"{contender.name} at {url.url}", REACH_TIMEOUT_S)
+    why = question_for(contender, endpoints, contender.ports).ask()
+    if why:
+        raise ContenderError(f"{contender.name} at {host} is not ready: {why}", hint="Is it the right host?")
+    credentials = contender.credentials
+    return RunningContender(
+        name=contender.name,
+        version="unknown",
+        profile="external",
+        endpoints=endpoints,
+        capabilities=contender.able("unknown"),
+        credentials=(credentials.username, credentials.password) if credentials is not None else (None, None),
+        described=contender.services,
+        pairing=contender.pairing,
+        scripts=scripts_of(contender),
+        registration=registration_of(contender),
+        known=values,
+    )
+
+
+def _start(
+    contender: Contender,
+    configuration: Configuration,
+    place: Place,
+    listener: Listener | None,
+    beside: Sequence[RunningContender],
+) -> KeptProcess:
     """A process that answers; when it does not, or we are interrupted, all of it is gone again."""
     try:
         if listener is not None:
-            listener.before_start(wires_of(contender, place.ports.numbers, place.host))
+            wires = [Wire(there.name, there.ports, (place.host,), interface_towards(place.host)) for there in beside]
+            listener.before_start([*wires, *wires_of(contender, place.ports.numbers, place.host)])
         process = place.start(configuration, contender.stop)
         try:
             if listener is not None:
                 listener.after_start()
-            urls = [parse_broker_url(url) for url in configuration.endpoints.values()]
-            _wait_until_ready(process, contender, urls, place)
+            _wait_until_ready(process, contender, configuration.endpoints, place)
         except BaseException:
             process.kill()
             raise
@@ -134,9 +273,11 @@ def _start(contender: Contender, configuration: Configuration, place: Place, lis
     return process
 
 
-def _wait_until_ready(process: KeptProcess, contender: Contender, urls: Sequence[BrokerUrl], place: Place) -> None:
-    """Wait until our own process listens on every endpoint and answers an MQTT CONNECT."""
-    port = place.ports.numbers[contender.ready.port]
+def _wait_until_ready(process: KeptProcess, contender: Contender, endpoints: Mapping[str, str], place: Place) -> None:
+    """Wait until our own process listens on every endpoint and gives the right answer."""
+    question = question_for(contender, endpoints, place.ports.numbers)
+    # An engine of containers listens for them; in that case nobody else can have the port either.
+    elsewhere = bool(contender.run.container or contender.run.compose)
     now = time.monotonic()
     until = now + contender.ready.within_s
     read_log_at = now + READ_LOG_S
@@ -145,10 +286,11 @@ def _wait_until_ready(process: KeptProcess, contender: Contender, urls: Sequence
         status = process.poll()
         if status is not None:
             raise _NotReadyError(f"it ended with {_told(status)}")
-        if all(accepts(url.host, url.port, 1.0) for url in urls):
-            if not _owns(process, port):
+        if all_accept(endpoints):
+            port = question.url.port
+            if not elsewhere and not question.datagrams and not _owns(process, port):
                 raise _NotReadyError(f"port {port} is another process's (address already in use)")
-            why = greet(urls[0].host, port, 5.0)
+            why = question.ask()
             if not why and process.poll() is None:
                 return
         if now >= read_log_at:

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from battlebrokers.contenders.configuration import Configuration
 from battlebrokers.contenders.ports import HeldPorts
@@ -23,12 +24,23 @@ _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "TZ
 """All a broker sees of our environment: stray settings must not change what is measured."""
 _PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)
 _TAIL_BYTES = 64_000
+LOOPBACK = "127.0.0.1"
+"""Where free ports are looked for when the contender listens in a network of its own."""
 
 
 class Place:
     """A folder with a broker in it."""
 
-    def __init__(self, folder: Path, host: str, port_names: Sequence[str], log_globs: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        host: str,
+        port_names: Sequence[str],
+        log_globs: Sequence[str],
+        fixed: Mapping[str, int] = MappingProxyType({}),
+        *,
+        held_there: bool = True,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()
         self.host = host
@@ -41,7 +53,8 @@ class Place:
             self._alias = Path(tempfile.mkdtemp(prefix="bb-")) / "broker"
             self._alias.symlink_to(self.folder)
         self._data = Path(tempfile.mkdtemp(prefix="data-", dir=self.folder))
-        self.ports = HeldPorts(port_names, host)
+        self.ports = HeldPorts([name for name in port_names if name not in fixed], host if held_there else LOOPBACK)
+        self.ports.numbers |= fixed
 
     def values(self) -> Mapping[str, str]:
         """The names templates use for this place."""
@@ -53,7 +66,9 @@ class Place:
     def start(self, configuration: Configuration, stop: Stop) -> KeptProcess:
         """Write the files and start the process."""
         for name, text in configuration.files.items():
-            (self.folder / name).write_text(text, encoding="utf-8")
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         return KeptProcess(
             configuration.command,

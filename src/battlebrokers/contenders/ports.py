@@ -11,20 +11,25 @@ import socket
 import sys
 from collections.abc import Sequence
 
+_ATTEMPTS = 20
+
 
 class HeldPorts:
-    """Named free ports on one address, held until `release`."""
+    """Named free ports on one address, held until `release`; none of them is taken for datagrams either."""
 
     def __init__(self, names: Sequence[str], host: str) -> None:
         self.numbers: dict[str, int] = {}
         self._sockets: list[socket.socket] = []
         try:
             for name in names:
-                held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-                self._sockets.append(held)
-                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                held.bind((host, 0))
-                self.numbers[name] = held.getsockname()[1]
+                for attempts_left in range(_ATTEMPTS, 0, -1):
+                    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+                    self._sockets.append(held)
+                    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    held.bind((host, 0))
+                    self.numbers[name] = held.getsockname()[1]
+                    if _free_for_datagrams(host, self.numbers[name]) or attempts_left == 1:
+                        break
         except OSError:
             self.release()
             raise
@@ -36,3 +41,12 @@ class HeldPorts:
         while self._sockets:
             with contextlib.suppress(OSError):
                 self._sockets.pop().close()
+
+
+def _free_for_datagrams(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried:
+        try:
+            tried.bind((host, port))
+        except OSError:
+            return False
+    return True

@@ -13,11 +13,10 @@ from typing import Self
 
 import psutil
 
-from battlebrokers.contenders.broker_url import parse_broker_url
 from battlebrokers.contenders.dialogue import Registration
-from battlebrokers.contenders.handshake import accepts
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
+from battlebrokers.contenders.readiness import all_accept
 from battlebrokers.contenders.spec import BrokerCapabilities, Pairing, Service
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.protocols.script import Script
@@ -54,6 +53,8 @@ class RunningContender:
     """What the controller says before and after a run."""
     known: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What every template of its dialect may use: `host`, `port.NAME`, ports of companions."""
+    beside: list[RunningContender] = field(default_factory=list, repr=False)
+    """Those that run with it; they end with it."""
     process: KeptProcess | None = field(default=None, repr=False)
     place: Place | None = field(default=None, repr=False)
 
@@ -66,7 +67,16 @@ class RunningContender:
         """Service → its process ids, looked up anew each time; a service that has ended has none."""
         if self.process is None:
             return {}
-        return assign_services(self.service_names, _names_of(self.process.pids()))
+        found = assign_services(self.service_names, _names_of(self.process.pids()))
+        for there in self.beside:
+            for service, pids in there.service_pids().items():
+                found[service] = found.get(service, []) + pids
+        return found
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports it listens on."""
+        return tuple(int(value) for name, value in self.known.items() if name.startswith("port."))
 
     def group_of(self, service: str) -> str:
         """The control group its file names for a service, or that of its container; empty when neither is known."""
@@ -81,7 +91,8 @@ class RunningContender:
     @property
     def log_paths(self) -> list[Path]:
         """Its own log files, then what it printed."""
-        return self.place.log_paths() if self.place is not None else []
+        own = self.place.log_paths() if self.place is not None else []
+        return own + [path for there in self.beside for path in there.log_paths]
 
     @property
     def exit_status(self) -> int | None:
@@ -89,13 +100,15 @@ class RunningContender:
         return None if self.process is None else self.process.poll()
 
     def alive(self) -> bool:
-        """Whether its main process runs; always true for an external broker, whom only `reachable` can judge."""
-        return self.exit_status is None
+        """Whether its main process runs, and those beside it; always true for an external broker.
+
+        Only `reachable` can judge that one.
+        """
+        return self.exit_status is None and all(there.alive() for there in self.beside)
 
     def reachable(self, timeout_s: float = REACH_TIMEOUT_S) -> bool:
-        """Whether every endpoint accepts a TCP connection now."""
-        urls = [parse_broker_url(url) for url in self.endpoints.values()]
-        return all(accepts(url.host, url.port, timeout_s) for url in urls)
+        """Whether every endpoint with connections accepts one now."""
+        return all_accept(self.endpoints, timeout_s)
 
     def last_lines(self, count: int = 15) -> list[str]:
         """The end of its logs."""
@@ -107,6 +120,8 @@ class RunningContender:
             self.process.stop()
         if self.place is not None:
             self.place.close()
+        for there in reversed(self.beside):
+            there.stop()
 
     def kill(self) -> None:
         """Kill it at once (SIGKILL); nothing is left."""

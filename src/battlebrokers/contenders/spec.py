@@ -164,6 +164,8 @@ class Ready(Strict):
     Asked is, in this order: `get` over HTTP, an MQTT handshake where there is MQTT, a CoAP ping where there is CoAP.
     """
 
+    by: Literal["mqtt", "http", "coap", "tcp"] | None = None
+    """How it is asked; when absent as above. `tcp` is content with an open port."""
     port: str = ""
     """The port for the MQTT handshake, when it is not that of the endpoint `tcp`."""
     get: str = ""

@@ -31,6 +31,25 @@ def test_every_shipped_contender_is_valid_and_named_like_its_file() -> None:
     assert {"aedes", "amqtt", "mosquitto", "nats", "rabbitmq"} <= set(names)
 
 
+@pytest.mark.parametrize("path", sorted(SPECS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_shipped_file_has_at_most_forty_lines(path: Path) -> None:
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len([line for line in lines if line and not line.startswith("#")]) <= 40
+
+
+def test_a_configuration_text_may_lie_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "mine.conf").write_text("listener ${port.mqtt}\n")
+    mine = tmp_path / "mine.yaml"
+    start = MOSQUITTO.index("files:")
+    head, tail = MOSQUITTO[:start], MOSQUITTO[MOSQUITTO.index("profiles:") :]
+    mine.write_text(head + "files: {mosquitto.conf: {file: conf/mine.conf}}\n" + tail)
+    assert read_contender(mine).files == {"mosquitto.conf": "listener ${port.mqtt}\n"}
+    mine.write_text(head + "files: {mosquitto.conf: {file: conf/none.conf}}\n" + tail)
+    with pytest.raises(InputError, match=r"mine\.yaml:\d+: files\.mosquitto\.conf: conf/none\.conf cannot be read"):
+        read_contender(mine)
+
+
 def test_a_contender_is_found_by_its_name() -> None:
     assert Contender.find("mosquitto").name == "mosquitto"
 

@@ -17,7 +17,7 @@ const ws = await load('ws')
 const WebSocketServer = ws.WebSocketServer ?? ws.default.WebSocketServer
 const createWebSocketStream = ws.createWebSocketStream ?? ws.default.createWebSocketStream
 
-const broker = await Aedes.createBroker(config.options)
+const broker = await Aedes.createBroker(JSON.parse(process.env.BB_OPTIONS ?? '{}'))
 
 const tcp = createTcpServer(broker.handle)
 const http = createHttpServer()
