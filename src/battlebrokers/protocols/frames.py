@@ -222,7 +222,7 @@ class Unwrapper(_Reader):
 class Messages(_Reader):
     """For messages, text or binary: `feed` returns those that are complete, `replies` what must be sent back."""
 
-    __slots__ = ("_buffer", "_is_text", "_parts", "_wanted_bytes", "_wire_bytes")
+    __slots__ = ("_buffer", "_is_text", "_parts", "_wanted_bytes", "_wire_bytes", "fault")
 
     def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
         super().__init__(max_message_bytes, takes_text=True)
@@ -234,6 +234,8 @@ class Messages(_Reader):
         """The fragments so far of a message in several frames."""
         self._is_text = False
         self._wire_bytes = 0
+        self.fault: WebSocketFault | None = None
+        """How the server broke the rules, if it did; what follows is ignored."""
 
     @property
     def halfway(self) -> bool:
@@ -241,7 +243,7 @@ class Messages(_Reader):
         return self._buffer is not None or self._fragmented
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that are complete now; raises WebSocketFault when the server breaks the rules."""
+        """The messages that are complete now; what came before a broken frame counts, however the bytes are cut."""
         buffer = self._buffer
         if buffer is not None:
             buffer += data
@@ -250,6 +252,14 @@ class Messages(_Reader):
             data = bytes(buffer)
             self._buffer = None
         found: list[Message] = []
+        if self.fault is None:
+            try:
+                self._take(data, found)
+            except WebSocketFault as fault:
+                self.fault = fault
+        return found
+
+    def _take(self, data: bytes, found: list[Message]) -> None:
         place, size = 0, len(data)
         while place < size and self.closed is None:
             first = data[place]
@@ -275,7 +285,6 @@ class Messages(_Reader):
             else:
                 self._gather(found, opcode, final, data[begin:end], end - place)
             place = end
-        return found
 
     def _gather(self, found: list[Message], opcode: int, final: bool, content: bytes, wire_bytes: int) -> None:
         if opcode != _CONTINUATION:

@@ -22,6 +22,7 @@ _NOT_PROTOCOLS = frozenset(
         "base",
         "datagrams",
         "frames",
+        "hearing",
         "phrase",
         "registry",
         "script",

@@ -1,0 +1,1 @@
+"""WebSocket messages in a contender's dialect."""
