@@ -56,7 +56,7 @@ class Device(Node):
         self._chooser = TopicChooser(plan.topics, plan.topic_choice, plan.seed) if len(plan.topics) > 1 else None
         self._qos = plan.qos
         self._retain = plan.retain
-        self._outcome = OUTCOME_UNACKED if plan.qos else OUTCOME_SENT
+        self._outcome = OUTCOME_UNACKED if plan.qos in link.capabilities.acknowledges else OUTCOME_SENT
         self._schedule = schedule
         self._source = source
         self._flags = (FLAG_RETAIN if plan.retain else 0) | (FLAG_STAMPED if source.stamped else 0)
@@ -147,13 +147,18 @@ class Device(Node):
         topic_id = self._topic_ids[place]
         number, qos, flags, outcome, log = self.number, self._qos, self._flags, self._outcome, self._log
         # The rows may follow the bytes: acknowledgements are told in a later turn of the loop.
-        wire_bytes = self.link.publish(Outgoing(topic, payloads, qos, self._retain, log.next_token)) // len(planned)
+        link = self.link
+        wire_bytes = link.publish(Outgoing(topic, payloads, qos, self._retain, log.next_token)) // len(planned)
+        payload_bytes = len(payloads[0])
+        structure_bytes, url_bytes = payload_bytes, len(topic)
+        if link.structured:
+            structure_bytes, url_bytes = link.structure_bytes, link.url_bytes
         seq = first_seq
         for planned_ns in planned:
             held = self._held if planned_ns <= self._released_ns else 0
             log.add(
-                now_ns, number, topic_id, seq, planned_ns, now_ns, len(payloads[0]), len(topic), qos, flags, held,
-                outcome, wire_bytes,
+                now_ns, number, topic_id, seq, planned_ns, now_ns, payload_bytes, url_bytes, qos, flags, held,
+                outcome, wire_bytes, structure_bytes,
             )  # fmt: skip
             seq += 1
         self._seq = seq
@@ -171,10 +176,14 @@ class Device(Node):
             held = np.where(planned_ns <= self._released_ns, np.uint8(self._held), np.uint8(0))
         log = self._log
         topic = self._topics[0]
-        wire_bytes = self.link.publish(Outgoing(topic, payloads, self._qos, self._retain, log.next_token))
+        link = self.link
+        wire_bytes = link.publish(Outgoing(topic, payloads, self._qos, self._retain, log.next_token))
+        structure_bytes, url_bytes = payloads.shape[1], len(topic)
+        if link.structured:
+            structure_bytes, url_bytes = link.structure_bytes, link.url_bytes
         log.add_many(
-            now_ns, self.number, self._topic_ids[0], seq, planned_ns, now_ns, payloads.shape[1], len(topic), self._qos,
-            self._flags, held, self._outcome, wire_bytes // count,
+            now_ns, self.number, self._topic_ids[0], seq, planned_ns, now_ns, payloads.shape[1], url_bytes, self._qos,
+            self._flags, held, self._outcome, wire_bytes // count, structure_bytes,
         )  # fmt: skip
         self._seq = seq + count
         self.stopwatch.sent += count

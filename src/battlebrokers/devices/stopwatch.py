@@ -13,12 +13,18 @@ import numpy.typing as npt
 from battlebrokers.clock import Anchor
 from battlebrokers.devices.header import Headers, headers_at, headers_every, ours_at, ours_every
 from battlebrokers.protocols.base import Arrivals, Completion, EqualArrivals, Link
+from battlebrokers.record.publish_log import OUTCOME_ACKED, OUTCOME_FAILED, OUTCOME_REFUSED
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.tables.message_header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION
 
 Numbers = npt.NDArray[Any]
 
 _LIVE_SAMPLES = 512
+_OUTCOMES = {
+    Completion.ACKED: OUTCOME_ACKED,
+    Completion.REFUSED: OUTCOME_REFUSED,
+    Completion.FAILED: OUTCOME_FAILED,
+}
 
 
 class Owner(Protocol):
@@ -45,6 +51,7 @@ class Stopwatch:
         self.sent = 0
         self.acked = 0
         self.refused = 0
+        self.failed = 0
         self.received = 0
         self.malformed_packets = 0
         self.last_arrival_ns = 0
@@ -54,12 +61,13 @@ class Stopwatch:
 
     def acknowledged(self, link: Link, tokens: Sequence[int], at_ns: int, completion: Completion, reason: int) -> None:  # noqa: ARG002
         """Complete the rows of these messages."""
-        refused = completion is Completion.REFUSED
-        self._publishes.complete(tokens, at_ns, refused, reason)
-        if refused:
+        self._publishes.complete(tokens, at_ns, _OUTCOMES[completion], reason)
+        if completion is Completion.ACKED:
+            self.acked += len(tokens)
+        elif completion is Completion.REFUSED:
             self.refused += len(tokens)
         else:
-            self.acked += len(tokens)
+            self.failed += len(tokens)
 
     def resent(self, link: Link, tokens: Sequence[int]) -> None:  # noqa: ARG002
         """Count a retry for these messages."""

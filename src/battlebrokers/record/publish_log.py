@@ -46,8 +46,8 @@ _OUTCOME_OFFSET = 63
 NONE = -1
 FLAG_RETAIN = 1
 FLAG_STAMPED = 2
-OUTCOME_UNACKED, OUTCOME_SENT, OUTCOME_ACKED, OUTCOME_REFUSED, OUTCOME_UNSENT = range(5)
-OUTCOMES = ("unacked", "sent", "acked", "refused", "unsent")
+OUTCOME_UNACKED, OUTCOME_SENT, OUTCOME_ACKED, OUTCOME_REFUSED, OUTCOME_UNSENT, OUTCOME_FAILED = range(6)
+OUTCOMES = ("unacked", "sent", "acked", "refused", "unsent", "failed")
 HELD = ("no", "window", "socket", "offline")
 
 _CAPACITY = 32_768
@@ -83,9 +83,12 @@ class PublishLog:
 
     def add(
         self, now_ns: int, device: int, topic: int, seq: int, planned_ns: int, sent_ns: int, payload_bytes: int,
-        url_bytes: int, qos: int, flags: int, held: int, outcome: int, wire_bytes: int = 0,
+        url_bytes: int, qos: int, flags: int, held: int, outcome: int, wire_bytes: int = 0, structure_bytes: int = NONE,
     ) -> int:  # fmt: skip
-        """Record one message; returns its token, which belongs to nobody when the log overflowed."""
+        """Record one message; returns its token, which belongs to nobody when the log overflowed.
+
+        The structure is the payload itself unless its size is told.
+        """
         token = self.next_token
         chunk = self._current
         used = chunk.used
@@ -99,8 +102,9 @@ class PublishLog:
         elif not used:
             chunk.opened_ns = now_ns
         ROW.pack_into(
-            chunk.buffer, used * _SIZE, planned_ns, sent_ns, NONE, seq, device, topic, payload_bytes, payload_bytes,
-            url_bytes, wire_bytes, NONE, 0, qos, flags, held, outcome,
+            chunk.buffer, used * _SIZE, planned_ns, sent_ns, NONE, seq, device, topic, payload_bytes,
+            payload_bytes if structure_bytes < 0 else structure_bytes, url_bytes, wire_bytes, NONE, 0, qos, flags, held,
+            outcome,
         )  # fmt: skip
         chunk.used = used + 1
         if not outcome:
@@ -111,15 +115,16 @@ class PublishLog:
     def add_many(
         self, now_ns: int, device: int, topic: int, first_seq: int, planned_ns: npt.NDArray[np.int64], sent_ns: int,
         payload_bytes: int, url_bytes: int, qos: int, flags: int, held: npt.NDArray[np.uint8] | int, outcome: int,
-        wire_bytes: int = 0,
+        wire_bytes: int = 0, structure_bytes: int = NONE,
     ) -> int:  # fmt: skip
         """Record several messages of one device and topic with one size; returns the first token, tokens follow on."""
         count = len(planned_ns)
         first = self.next_token
         template = self._template
         ROW.pack_into(
-            template.buffer, 0, 0, sent_ns, NONE, 0, device, topic, payload_bytes, payload_bytes, url_bytes, wire_bytes,
-            NONE, 0, qos, flags, held if isinstance(held, int) else 0, outcome,
+            template.buffer, 0, 0, sent_ns, NONE, 0, device, topic, payload_bytes,
+            payload_bytes if structure_bytes < 0 else structure_bytes, url_bytes, wire_bytes, NONE, 0, qos, flags,
+            held if isinstance(held, int) else 0, outcome,
         )  # fmt: skip
         done = 0
         while done < count:
@@ -149,9 +154,8 @@ class PublishLog:
             done += take
         return first
 
-    def complete(self, tokens: Sequence[int], at_ns: int, refused: bool, reason: int) -> None:
-        """Mark messages as acknowledged or refused."""
-        outcome = OUTCOME_REFUSED if refused else OUTCOME_ACKED
+    def complete(self, tokens: Sequence[int], at_ns: int, outcome: int, reason: int) -> None:
+        """Mark messages as acknowledged, refused or failed; reasons are the broker's, or below -1 our own."""
         current = self._current
         for token in tokens:
             chunk = current if token >= current.base else self._find(token)
@@ -169,7 +173,7 @@ class PublishLog:
                 chunk.unacked -= 1
             _ACKED_AT.pack_into(buffer, offset + _ACKED_OFFSET, at_ns)
             buffer[offset + _OUTCOME_OFFSET] = outcome
-            if reason > 0:
+            if reason > 0 or reason < NONE:
                 _REASON.pack_into(buffer, offset + _REASON_OFFSET, reason)
 
     def resent(self, tokens: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from battlebrokers.record import delivery_log, publish_log
 from battlebrokers.record.chunks import Chunk
-from battlebrokers.record.columns import known_or_null, words
+from battlebrokers.record.columns import known_or_null, numbers, words
 from battlebrokers.record.delivery_log import DeliveryLog
 from battlebrokers.record.publish_log import PublishLog
 from battlebrokers.record.segments import SegmentWriter
@@ -96,7 +96,9 @@ class Recorder:
         self._thread.join()
 
     def _late_ack(self, device: int, seq: int, at_ns: int | None, outcome: str, reason: int) -> None:
-        self._late.append((self._worker, device, seq, at_ns, outcome, reason if reason > 0 else None))
+        self._late.append(
+            (self._worker, device, seq, at_ns, outcome, None if reason in (0, publish_log.NONE) else reason)
+        )
 
     def _write_all(self) -> None:
         item = self._queue.get()
@@ -160,7 +162,7 @@ class Recorder:
                 "sent_ns": known_or_null(rows["sent_ns"], pa.int64()),
                 "acked_ns": known_or_null(rows["acked_ns"], pa.int64()),
                 "outcome": words(publish_log.OUTCOMES, rows["outcome"]),
-                "reason": known_or_null(rows["reason"], pa.int16()),
+                "reason": numbers(rows["reason"], pa.int16(), rows["reason"] == publish_log.NONE),
                 "held": words(publish_log.HELD, rows["held"]),
                 "retries": rows["retries"],
                 "payload_bytes": rows["payload_bytes"],

@@ -214,6 +214,7 @@ class Engine:
             "sent": watch.sent,
             "acked": watch.acked,
             "refused": watch.refused,
+            "failed": watch.failed,
             "received": watch.received,
             "rings": self._crowd.rings,
             "tick_sleeps": self._crowd.sleeps,

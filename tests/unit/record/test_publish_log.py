@@ -6,7 +6,14 @@ import pytest
 
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.record import publish_log
-from battlebrokers.record.publish_log import OUTCOME_SENT, OUTCOME_UNACKED, PublishLog
+from battlebrokers.record.publish_log import (
+    OUTCOME_ACKED,
+    OUTCOME_FAILED,
+    OUTCOME_REFUSED,
+    OUTCOME_SENT,
+    OUTCOME_UNACKED,
+    PublishLog,
+)
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.tables import ACKS, PUBLISHES
 
@@ -45,8 +52,8 @@ def test_an_acknowledgement_completes_the_row_wherever_it_is():
     sink = Sink()
     log = sink.log()
     first = add_many(log, 0, 40_000)
-    log.complete([first, first + 39_999], 999, False, 0)
-    log.complete([first + 5], 888, True, 0x97)
+    log.complete([first, first + 39_999], 999, OUTCOME_ACKED, 0)
+    log.complete([first + 5], 888, OUTCOME_REFUSED, 0x97)
     log.finish(2)
     rows = np.concatenate([chunk.rows[: chunk.used] for chunk in sink.chunks])
     assert rows["acked_ns"][[0, 5, 39_999]].tolist() == [999, 888, 999]
@@ -62,8 +69,8 @@ def test_an_acknowledgement_after_the_row_was_written_becomes_a_row_of_acks_once
     log.turn(4 * SECOND_NS)
     assert len(sink.chunks) == 1
     log.resent([token])
-    log.complete([token], 5 * SECOND_NS, False, 0)
-    log.complete([token], 6 * SECOND_NS, False, 0)
+    log.complete([token], 5 * SECOND_NS, OUTCOME_ACKED, 0)
+    log.complete([token], 6 * SECOND_NS, OUTCOME_ACKED, 0)
     assert sink.late == [(7, 3, None, "resent", -1), (7, 3, 5 * SECOND_NS, "acked", 0)]
 
 
@@ -73,7 +80,7 @@ def test_a_chunk_waits_for_its_acknowledgements_but_not_for_ever():
     token = add_one(log, 0)
     log.turn(1 + SECOND_NS)
     assert not sink.chunks, "unacknowledged, still settling"
-    log.complete([token], 5, False, 0)
+    log.complete([token], 5, OUTCOME_ACKED, 0)
     log.turn(1 + SECOND_NS)
     assert len(sink.chunks) == 1
 
@@ -124,7 +131,7 @@ def test_the_recorder_writes_complete_segments_that_match_the_table(tmp_path):
     topic = recorder.topic_id("city/air/1")
     token = recorder.publishes.add(1, 7, topic, 0, 10, -1, 64, 9, 1, 3, 2, OUTCOME_UNACKED)
     recorder.publishes.add(1, 7, topic, 1, 11, 21, 64, 9, 0, 0, 0, OUTCOME_SENT)
-    recorder.publishes.complete([token], 33, False, 0)
+    recorder.publishes.complete([token], 33, OUTCOME_ACKED, 0)
     recorder.operation(
         ("client", 1, "subscribe", 1, 2, "ok", None, "", "city/#", None, 1, 1, None, False, 1),
     )
@@ -146,11 +153,30 @@ def test_late_acknowledgements_are_written_to_their_own_table(tmp_path):
     token = recorder.publishes.add(1, 7, recorder.topic_id("t"), 0, 10, 20, 64, 1, 1, 0, 0, OUTCOME_UNACKED)
     recorder.turn(3 * SECOND_NS)
     recorder.turn(6 * SECOND_NS)
-    recorder.publishes.complete([token], 99, False, 0)
+    recorder.publishes.complete([token], 99, OUTCOME_ACKED, 0)
     recorder.finish(7 * SECOND_NS)
     assert pq.read_table(tmp_path / ACKS.folder).to_pylist() == [
         {"worker": "worker-0", "device": 7, "seq": 0, "acked_ns": 99, "outcome": "acked", "reason": None}
     ]
+
+
+def test_failures_keep_their_kind_early_and_late_and_structures_their_size(tmp_path):
+    recorder = Recorder(tmp_path, "worker-0")
+    topic = recorder.topic_id("t")
+    early = recorder.publishes.add(1, 7, topic, 0, 10, 20, 64, 9, 0, 0, 0, OUTCOME_UNACKED, 300, 150)
+    late = recorder.publishes.add(1, 7, topic, 1, 10, 20, 64, 9, 0, 0, 0, OUTCOME_UNACKED, 300, 150)
+    recorder.publishes.complete([early], 30, OUTCOME_FAILED, -2)
+    recorder.turn(3 * SECOND_NS)
+    recorder.turn(6 * SECOND_NS)
+    recorder.publishes.complete([late], 99, OUTCOME_FAILED, -4)
+    recorder.finish(7 * SECOND_NS)
+    rows = pq.read_table(tmp_path / PUBLISHES.folder).to_pylist()
+    assert [(row["outcome"], row["reason"], row["acked_ns"]) for row in rows] == [
+        ("failed", -2, 30), ("unacked", None, None),
+    ]  # fmt: skip
+    assert {(row["payload_bytes"], row["structure_bytes"], row["wire_bytes"]) for row in rows} == {(64, 150, 300)}
+    (ack,) = pq.read_table(tmp_path / ACKS.folder).to_pylist()
+    assert (ack["seq"], ack["outcome"], ack["reason"]) == (1, "failed", -4)
 
 
 def test_a_disk_that_fails_is_counted_and_told(tmp_path, monkeypatch: pytest.MonkeyPatch):
