@@ -1,0 +1,105 @@
+"""The contract servers for Orion, DeviceHive and Meshblu, proved with the vendors' own clients.
+
+The clients live in an environment of their own (support/oracles/place.py). Where it cannot be made, the reason is told.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.middleware.process import contract_server
+from support.oracles import place
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+SESSIONS = Path(place.__file__).parent
+
+
+def oracle(make: Callable[[], Path]) -> Path:
+    try:
+        return make()
+    except place.NoOracle as reason:
+        pytest.skip(f"the vendors' clients cannot be had here: {reason}")
+
+
+@pytest.fixture(scope="session")
+def python_clients() -> Path:
+    return oracle(place.python_with_clients)
+
+
+@pytest.fixture(scope="session")
+def node_clients() -> Path:
+    return oracle(place.node_with_clients)
+
+
+@pytest.fixture
+def mqtt_port() -> Iterator[int]:
+    """A broker for notifications by MQTT; topics outside `dh/` are ordinary ones there."""
+    with contract_server("devicehive") as ports:
+        yield ports["mqtt"]
+
+
+def said(command: list[str | Path]) -> Any:
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_filip_finds_orion(python_clients: Path, mqtt_port: int) -> None:
+    with contract_server("orion") as ports:
+        url, mqtt = f"http://127.0.0.1:{ports['http']}", f"mqtt://127.0.0.1:{mqtt_port}"
+        seen = said([python_clients, SESSIONS / "filip_session.py", url, mqtt])
+    assert seen["location"] == "/v2/entities/urn:bb:dev1?type=Device"
+    assert seen["again"] == [422, {"error": "Unprocessable", "description": "Already Exists"}]
+    assert seen["read"]["temperature"] == {"type": "Number", "value": 1, "metadata": {}}
+    assert seen["subscription"]["status"] == "active"
+    changed = {"id": "urn:bb:dev1", "type": "Device", "temperature": {"type": "Number", "value": 2, "metadata": {}}}
+    assert seen["patched"]["body"]["data"] == [changed]
+    assert seen["patched"]["body"]["subscriptionId"] == seen["subscription"]["id"]
+    assert seen["patched"]["format"] == "normalized"
+    # The same value again is told only when it is forced: one notification for two updates, then that of the PUT.
+    assert [seen["forced"], seen["put"], seen["notifications_left"], seen["times_sent"]] == [2, 28.5, 0, 3]
+    assert seen["missing"][0] == 422
+    assert seen["appended"] == 3
+    assert seen["by_mqtt"]["mqtt"]
+    assert seen["by_mqtt"]["body"]["data"][0]["temperature"]["value"] == 7
+    assert [seen["subscriptions_left"], seen["listed"]] == [0, ["urn:bb:dev1"]]
+    assert seen["gone"][0] == 404
+    assert seen["gone"][1]["error"] == "NotFound"
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{}/api/rest", "ws://127.0.0.1:{}/api/websocket"])
+def test_the_devicehive_client_finds_devicehive(python_clients: Path, url: str) -> None:
+    with contract_server("devicehive") as ports:
+        seen = said([python_clients, SESSIONS / "devicehive_session.py", url.format(ports["http"])])
+    assert seen["device"] == ["dev1", "dev1", 1, False]
+    assert "Device with such deviceId = nobody not found" in seen["missing"]
+    expected = [[identity, "dev1", "temp", {"v": value}] for value, identity in enumerate(seen["published"], start=1)]
+    assert seen["received"] == expected
+    assert seen["listed"] == [{"v": value} for value in (-1, 1, 2, 3, 4, 5)]
+    assert seen["left"] == []
+
+
+def test_the_meshblu_clients_find_meshblu(node_clients: Path) -> None:
+    with contract_server("meshblu") as ports:
+        command = ["node", SESSIONS / "meshblu_session.cjs", node_clients, ports["http"], ports["mqtt"]]
+        seen = said([str(part) for part in command])
+    ids = seen["ids"]
+    assert seen["healthy"] is True
+    assert {"uuid", "token", "online", "ipAddress", "meshblu"} <= set(seen["registered"])
+    assert [seen["whoami"], seen["device"]["color"], seen["mqttWhoami"]] == ["sensor", "blue", "mqtt"]
+    assert seen["unauthorized"] == [401, "unauthorized"]
+    assert seen["notReady"] == [401, "unauthorized"]
+    sent = {"devices": [ids["socket"], ids["mqtt"]], "payload": {"v": 1}}
+    assert seen["answer"] == sent
+    assert seen["byHttp"] == [sent | {"fromUuid": ids["sensor"]}] * 2
+    assert seen["socketToMqtt"] == {"devices": [ids["mqtt"]], "payload": "from socket", "fromUuid": ids["socket"]}
+    assert seen["mqttToSocket"] == {"devices": [ids["socket"]], "payload": "from mqtt", "fromUuid": ids["mqtt"]}
+    assert seen["broadcast"] == {"devices": "*", "payload": "to all", "fromUuid": ids["sensor"]}
+    assert [seen["updated"], seen["unregistered"]] == [{"uuid": ids["socket"]}] * 2
+    assert seen["gone"] == 401
