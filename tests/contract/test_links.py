@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +16,22 @@ import pytest
 from battlebrokers.contenders.broker_url import parse_broker_url
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
 from battlebrokers.errors import LinkError
-from battlebrokers.protocols.base import Endpoint, Held, Link, LinkOptions, Outgoing, Subscription, Will
-from battlebrokers.protocols.registry import capabilities_of, make_link
+from battlebrokers.protocols.base import (
+    Bytes2D,
+    Capabilities,
+    Endpoint,
+    Failure,
+    Held,
+    Link,
+    LinkOptions,
+    Outgoing,
+    Subscription,
+    Will,
+)
+from battlebrokers.protocols.registry import capabilities_of, make_link, protocol_names
+from support.coap_server import coap_server
 from support.links import Ear, until
+from support.nonsense import nonsense_server
 
 pytestmark = pytest.mark.broker
 
@@ -29,6 +44,16 @@ class Place:
     version: str = "3.1.1"
     broker: str = ""
     transport: str = "tcp"
+    """The name of the broker's endpoint."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return capabilities_of(self.protocol)
+
+    @property
+    def sure_qos(self) -> int:
+        """The QoS that loses nothing, or the only one."""
+        return max(self.capabilities.qos & {0, 1})
 
     def __str__(self) -> str:
         return "-".join(part for part in (self.protocol, self.version, self.broker, self.transport) if part)
@@ -47,6 +72,9 @@ PLACES = [
     Place("mqtt", "3.1.1", "nats"),
     Place("mqtt", "3.1.1", "nats", "ws"),
     pytest.param(Place("mqtt", "3.1.1", "rabbitmq"), marks=pytest.mark.slow),
+    pytest.param(Place("amqp", "", "rabbitmq", "amqp"), marks=pytest.mark.slow),
+    Place("coap", "", "libcoap", "udp"),
+    Place("udp", "", "", "udp"),
 ]
 
 NOT_SUPPORTED = {
@@ -66,6 +94,23 @@ NOT_SUPPORTED = {
     ("rabbitmq", "qos 2"): "RabbitMQ has no QoS 2",
     ("amqtt", "takeover"): "amqtt leaves an older connection with the same client id open",
     ("mosquitto-ws", "large"): "the WebSocket listener of Mosquitto 2.0 stalls while it sends a large message",
+    ("amqp", "retain"): "AMQP keeps messages in queues, not at topics",
+    ("amqp", "will"): "AMQP has no wills",
+    ("amqp", "takeover"): "AMQP has no client ids",
+    ("coap", "persistent_session"): "CoAP has no sessions",
+    ("coap", "will"): "CoAP has no wills",
+    ("coap", "shared_subscription"): "CoAP has no shared groups",
+    ("coap", "wildcards"): "a GET names one resource",
+    ("coap", "takeover"): "CoAP has no client ids",
+    ("coap", "every_message"): "observers are told the latest state, not every one",
+    ("udp", "retain"): "datagrams are kept nowhere",
+    ("udp", "persistent_session"): "UDP has no sessions",
+    ("udp", "will"): "UDP has no wills",
+    ("udp", "shared_subscription"): "UDP has no shared groups",
+    ("udp", "wildcards"): "a filter is one address",
+    ("udp", "window"): "nobody answers datagrams, so none is ever in flight",
+    ("udp", "takeover"): "UDP has no client ids",
+    ("udp", "large"): "a datagram has at most 65 507 bytes",
     ("amqtt", "granted_qos"): "amqtt delivers with the publisher's QoS, whatever was granted",
 }
 
@@ -86,21 +131,39 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
         broker.stop()
 
 
+@pytest.fixture(scope="module")
+def coap_port() -> Iterator[int]:
+    """A libcoap server that makes a resource of every path that is PUT."""
+    with coap_server() as port:
+        yield port
+
+
 @pytest.fixture(params=PLACES, ids=str)
 def place(request: pytest.FixtureRequest) -> Place:
     return request.param
 
 
 @pytest.fixture
-async def make(
-    place: Place, brokers: Callable[[str], RunningContender], require_broker: Callable[[str], str]
-) -> AsyncIterator[Callable[..., tuple[Link, Ear]]]:
+def endpoint(
+    place: Place,
+    brokers: Callable[[str], RunningContender],
+    require_broker: Callable[[str], str],
+    request: pytest.FixtureRequest,
+) -> Endpoint:
+    if place.broker == "libcoap":
+        return Endpoint("udp", "127.0.0.1", request.getfixturevalue("coap_port"), "")
+    if place.protocol == "udp":
+        return Endpoint("udp", "127.0.0.1", free_udp_port(), "")
+    if not place.broker:
+        return Endpoint("tcp", "memory", 1)
+    require_broker(place.broker)
+    url = parse_broker_url(brokers(place.broker).endpoints[place.transport])
+    return Endpoint(url.transport, url.host, url.port, url.path)
+
+
+@pytest.fixture
+async def make(place: Place, endpoint: Endpoint) -> AsyncIterator[Callable[..., tuple[Link, Ear]]]:
     """A function that makes links to the place, all closed in the end."""
-    endpoint = Endpoint("tcp", "memory", 1)
-    if place.broker:
-        require_broker(place.broker)
-        url = parse_broker_url(brokers(place.broker).endpoints[place.transport])
-        endpoint = Endpoint(url.transport, url.host, url.port, url.path)
     made: list[Link] = []
 
     def maker(client_id: str = "", **options: object) -> tuple[Link, Ear]:
@@ -116,10 +179,26 @@ async def make(
         await link.close()
 
 
+def free_udp_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @pytest.fixture
-def topic() -> str:
+def topics(place: Place) -> Callable[[], str]:
+    """A function that gives topics nobody else uses; those of UDP are addresses."""
+
+    def fresh() -> str:
+        return f"127.0.0.1:{free_udp_port()}" if place.protocol == "udp" else f"test/{uuid.uuid4().hex[:8]}"
+
+    return fresh
+
+
+@pytest.fixture
+def topic(topics: Callable[[], str]) -> str:
     """A topic nobody else uses."""
-    return f"test/{uuid.uuid4().hex[:8]}"
+    return topics()
 
 
 def needs(place: Place, feature: str) -> None:
@@ -127,19 +206,54 @@ def needs(place: Place, feature: str) -> None:
     for who in (place.protocol, place.broker, f"{place.broker}-{place.transport}"):
         reason = NOT_SUPPORTED.get((who, feature))
         if reason:
-            if who == place.protocol and hasattr(capabilities_of(who), feature):
-                assert not getattr(capabilities_of(who), feature)
+            if who == place.protocol and hasattr(place.capabilities, feature):
+                assert not getattr(place.capabilities, feature)
             pytest.skip(f"{place}: {reason}")
-    if hasattr(capabilities_of(place.protocol), feature):
-        assert getattr(capabilities_of(place.protocol), feature)
+    if hasattr(place.capabilities, feature):
+        assert getattr(place.capabilities, feature)
+
+
+def needs_qos(place: Place, qos: int) -> None:
+    if qos not in place.capabilities.qos:
+        pytest.skip(f"{place}: {place.protocol} has no QoS {qos}")
+    needs(place, f"qos {qos}")
 
 
 async def subscribed(make, *filters: str, qos: int = 1, **options: object) -> tuple[Link, Ear]:
     link, ear = make(**options)
     await link.open()
+    qos = qos if qos in link.capabilities.qos else max(link.capabilities.qos & {0, 1})
     granted = await link.subscribe([Subscription(each, qos) for each in filters])
     assert [answer.qos for answer in granted] == [qos] * len(filters)
     return link, ear
+
+
+async def send(
+    link: Link,
+    topic: str,
+    payloads: Bytes2D | Sequence[bytes],
+    qos: int,
+    first_token: int = 0,
+    *,
+    heard: Ear | None = None,
+) -> int:
+    """Publish as much at once as the link takes; where only the latest state is told, one after the other was heard."""
+    sent = written = 0
+    paced = link.capabilities.conflates and heard is not None
+    while sent < len(payloads):
+        await until(lambda: link.room(qos))
+        count = 1 if paced else min(link.room(qos), len(payloads) - sent)
+        before = len(heard.messages) if heard is not None else 0
+        batch = Outgoing(topic.encode(), payloads[sent : sent + count], qos, False, first_token + sent)
+        written += link.publish(batch)
+        sent += count
+        if paced:
+            await until(partial(_heard_more, heard, before))
+    return written
+
+
+def _heard_more(ear: Ear, than: int) -> bool:
+    return len(ear.messages) > than
 
 
 async def test_a_link_opens_closes_and_opens_again(make):
@@ -172,40 +286,43 @@ async def test_nothing_is_sent_while_closed(make, topic: str):
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_batches_arrive_whole_in_order_and_once(make, topic: str, qos: int, place: Place):
-    needs(place, f"qos {qos}")
-    _, ear = await subscribed(make, f"{topic}/+", qos=qos)
+    needs_qos(place, qos)
+    wild = place.capabilities.wildcards
+    name = f"{topic}/a" if wild else topic
+    _, ear = await subscribed(make, f"{topic}/+" if wild else topic, qos=qos)
     link, sender = make()
     await link.open()
     rows = np.random.default_rng(qos).integers(0, 256, (300, 64), np.uint8)
     several = [bytes([n % 256]) * (n * 7 % 200) for n in range(100)]
-    name = f"{topic}/a".encode()
-    sent_bytes = link.publish(Outgoing(name, rows, qos, False, 1000))
-    sent_bytes += link.publish(Outgoing(name, several, qos, False, 2000))
-    sent_bytes += link.publish(Outgoing(name, rows[:1], qos, False, 3000))
-    sent_bytes += link.publish(Outgoing(name, rows[:3], qos, False, 4000))
+    sent_bytes = await send(link, name, rows, qos, 1000, heard=ear)
+    sent_bytes += await send(link, name, several, qos, 2000, heard=ear)
+    sent_bytes += await send(link, name, rows[:1], qos, 3000, heard=ear)
+    sent_bytes += await send(link, name, rows[:3], qos, 4000, heard=ear)
     expected = [row.tobytes() for row in rows] + several + [row.tobytes() for row in (*rows[:1], *rows[:3])]
     await until(lambda: len(ear.messages) >= len(expected))
     assert ear.payloads == expected
     assert {message.qos for message in ear.messages} == {qos}
-    assert {message.topic for message in ear.messages} == {name}
+    assert {message.topic for message in ear.messages} == {name.encode()}
     assert not any(message.retain or message.dup for message in ear.messages)
-    assert sent_bytes >= sum(map(len, expected)) + len(expected)
-    if qos:
+    framing = 0 if place.protocol == "udp" else 1
+    assert sent_bytes >= sum(map(len, expected)) + framing * len(expected)
+    if qos in place.capabilities.acknowledges:
         tokens = [*range(1000, 1300), *range(2000, 2100), 3000, *range(4000, 4003)]
         await until(lambda: len(sender.acked) >= len(tokens))
         assert sorted(sender.acked) == tokens
     assert link.unacknowledged == 0
     assert not sender.refused
-    assert all(message.wire_size >= len(message.payload) + len(name) for message in ear.messages)
+    named = 0 if place.protocol in {"udp", "coap"} else len(name)
+    assert all(message.wire_size >= len(message.payload) + named for message in ear.messages)
 
 
-async def test_payloads_may_be_anything(make, topic: str):
+async def test_payloads_may_be_anything(make, topic: str, place: Place):
     _, ear = await subscribed(make, topic)
     link, _ = make()
     await link.open()
     payloads = [b"", b"\x00", b"\xff" * 3, bytes(range(256)), b"x" * 127, b"x" * 128, b"x" * 16_384]
     for token, payload in enumerate(payloads):
-        link.publish(Outgoing(topic.encode(), [payload], 1, False, token))
+        await send(link, topic, [payload], place.sure_qos, token, heard=ear)
     await until(lambda: len(ear.messages) == len(payloads))
     assert ear.payloads == payloads
 
@@ -215,14 +332,38 @@ async def test_a_large_message_arrives_whole(make, topic: str, place: Place):
     _, ear = await subscribed(make, topic)
     link, sender = make()
     await link.open()
+    # A CoAP resource may be seen, empty, before the first long value is there whole.
+    await send(link, topic, [b"first"], 1, 4, heard=ear)
     payload = np.random.default_rng(1).integers(0, 256, (1, 2 << 20), np.uint8)
     link.publish(Outgoing(topic.encode(), payload, 1, False, 5))
-    await until(lambda: ear.messages and sender.acked)
-    assert ear.payloads == [payload.tobytes()]
-    assert sender.acked == [5]
+    await until(lambda: len(ear.messages) == 2 and len(sender.acked) == 2)
+    assert ear.payloads == [b"first", payload.tobytes()]
+    assert sender.acked == [4, 5]
 
 
-async def test_only_who_asked_receives_until_he_stops(make, topic: str, place: Place):
+async def test_only_who_asked_receives_until_he_stops(make, topics: Callable[[], str], place: Place):
+    mine, dropped, foreign = topics(), topics(), topics()
+    asking, ear = await subscribed(make, mine, dropped)
+    _, deaf = await subscribed(make, foreign)
+    link, _ = make()
+    await link.open()
+    for name in (mine, dropped):
+        await send(link, name, [name.encode()], place.sure_qos, heard=ear)
+    await until(lambda: len(ear.messages) == 2)
+    await asking.unsubscribe([Subscription(dropped)])
+    await send(link, dropped, [b"late"], place.sure_qos)
+    await send(link, mine, [b"last"], place.sure_qos, heard=ear)
+    await until(lambda: len(ear.messages) == 3)
+    assert [(message.topic.decode(), message.payload) for message in ear.messages] == [
+        (mine, mine.encode()),
+        (dropped, dropped.encode()),
+        (mine, b"last"),
+    ]
+    assert not deaf.messages
+
+
+async def test_filters_choose_among_topics(make, topic: str, place: Place):
+    needs(place, "wildcards")
     needs(place, "many_levels")
     asking, ear = await subscribed(make, f"{topic}/+/temperature", f"{topic}/all/#")
     _, deaf = await subscribed(make, f"{topic}/other")
@@ -242,7 +383,7 @@ async def test_only_who_asked_receives_until_he_stops(make, topic: str, place: P
 
 async def test_the_granted_qos_is_the_upper_bound(make, topic: str, place: Place):
     needs(place, "granted_qos")
-    needs(place, "qos 2")
+    needs_qos(place, 2)
     _, ear = await subscribed(make, topic, qos=1)
     link, _ = make()
     await link.open()
@@ -276,13 +417,15 @@ async def test_the_window_is_kept_and_every_hold_ends(make, topic: str, place: P
     assert sender.writable_calls > 10
 
 
-async def test_a_slow_reader_loses_nothing(make, topic: str):
+async def test_a_slow_reader_loses_nothing(make, topic: str, place: Place):
+    needs(place, "every_message")
     reading, ear = await subscribed(make, topic, qos=1)
     link, sender = make()
     await link.open()
     reading.pause_reading()
-    link.publish(Outgoing(topic.encode(), np.zeros((200, 100), np.uint8), 1, False, 0))
-    await until(lambda: len(sender.acked) == 200)
+    await send(link, topic, np.zeros((200, 100), np.uint8), place.sure_qos)
+    if place.sure_qos in place.capabilities.acknowledges:
+        await until(lambda: len(sender.acked) == 200)
     assert not ear.messages
     reading.resume_reading()
     await until(lambda: len(ear.messages) == 200)
@@ -362,9 +505,10 @@ async def test_who_takes_a_client_id_over_ends_the_older_link(make, place: Place
     assert not other.closings
 
 
-async def test_an_aborted_link_is_never_told_of_its_end(make, topic: str):
+async def test_an_aborted_link_is_never_told_of_its_end(make, topic: str, place: Place):
     link, ear = await subscribed(make, topic)
-    link.publish(Outgoing(topic.encode(), [b"x"] * 20, 1, False, 0))
+    count = min(20, link.room(place.sure_qos))
+    link.publish(Outgoing(topic.encode(), [b"x"] * count, place.sure_qos, False, 0))
     link.abort()
     assert link.held is Held.OFFLINE
     await asyncio.sleep(0.05)
@@ -373,3 +517,78 @@ async def test_an_aborted_link_is_never_told_of_its_end(make, topic: str):
     heard = len(ear.messages)
     await asyncio.sleep(0.02)
     assert len(ear.messages) == heard
+    await link.open()
+    assert link.held is Held.NO
+
+
+async def test_a_link_that_was_aborted_opens_subscribes_and_receives_again(make, topic: str, place: Place):
+    link, ear = await subscribed(make, topic)
+    link.abort()
+    await link.open()
+    granted = await link.subscribe([Subscription(topic, place.sure_qos)])
+    assert granted[0].qos == place.sure_qos
+    sender, _ = make()
+    await sender.open()
+    await send(sender, topic, [b"again"], place.sure_qos, heard=ear)
+    await until(lambda: ear.messages)
+    assert ear.payloads == [b"again"]
+
+
+async def test_what_a_link_cannot_do_is_refused(make, topic: str, place: Place):
+    """Everything its capabilities deny: no exception, no silence, no approximation."""
+    can = place.capabilities
+    link, ear = make()
+    await link.open()
+    refusals = 0
+    if not can.wildcards:
+        assert (await link.subscribe([Subscription("a/+/b")]))[0].qos == -1
+        refusals += 1
+    if not can.shared_subscription:
+        assert (await link.subscribe([Subscription(topic, 0, share="group")]))[0].qos == -1
+        refusals += 1
+    if can.largest_payload_bytes is not None:
+        link.publish(Outgoing(topic.encode(), [b"x" * (can.largest_payload_bytes + 1)], 0, False, 7))
+        await until(lambda: ear.refused)
+        assert ear.refused[0][0] == 7
+        assert ear.refused[0][1] > 0
+        refusals += 1
+    if place.protocol == "amqp":
+        link.publish(Outgoing(topic.encode(), [b"x"], 1, True, 8))
+        link.publish(Outgoing(topic.encode(), [b"x"], 2, False, 9))
+        await until(lambda: len(ear.refused) == 2)
+        assert [token for token, _ in ear.refused] == [8, 9]
+        refusals += 1
+    if not refusals:
+        pytest.skip(f"{place}: there is nothing this link denies")
+    assert link.held is Held.NO
+    assert not ear.closings
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("protocol", [name for name in protocol_names() if name in {"mqtt", "amqp", "coap", "udp"}])
+async def test_a_server_that_talks_nonsense_harms_nobody(protocol: str, seed: int, caplog: pytest.LogCaptureFixture):
+    can = capabilities_of(protocol)
+    transport = "udp" if "udp" in can.transports else "tcp"
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with nonsense_server(transport, seed) as port:
+        ear = Ear()
+        options = LinkOptions("victim", connect_timeout_s=3.0, answer_timeout_s=0.5)
+        link = make_link(protocol, Endpoint(transport, "127.0.0.1", port, ""), options, ear)
+        if transport == "tcp":
+            with pytest.raises(LinkError):
+                await link.open()
+            assert link.held is Held.OFFLINE
+        else:
+            await link.open()
+            link.publish(Outgoing(b"a/b", [b"x"] * 4, 0, False, 0))
+            if 0 in can.acknowledges:
+                await until(lambda: len(ear.refused) == 4)
+                assert all(reason < 0 for _, reason in ear.refused)
+                assert {reason for _, reason in ear.refused} <= set(Failure)
+                assert ear.faults
+            assert link.held is Held.NO
+            assert link.unacknowledged == 0
+        await link.close()
+    assert not complaints
+    assert not caplog.records

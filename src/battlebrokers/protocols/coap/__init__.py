@@ -1,0 +1,1 @@
+"""CoAP (RFC 7252), with observe and blocks."""

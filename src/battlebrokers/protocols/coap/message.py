@@ -1,0 +1,174 @@
+"""CoAP messages as bytes: heads by hand, options by aiocoap, blocks and statuses as numbers.
+
+Pure functions used by the talk and the link. Reading any bytes ends in a message or in MalformedMessage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import unquote_to_bytes
+
+from aiocoap.numbers.optionnumbers import OptionNumber
+from aiocoap.options import Options
+from aiocoap.optiontypes import UintOption
+
+from battlebrokers.errors import InputError
+
+CON, NON, ACK, RST = range(4)
+EMPTY = 0
+METHODS = {"get": 1, "post": 2, "put": 3, "delete": 4, "patch": 6}
+CHANGED, CONTINUE = 0x44, 0x5F
+ETAG, OBSERVE, URI_HOST, URI_PATH, CONTENT_FORMAT, URI_QUERY, BLOCK2, BLOCK1 = 4, 6, 3, 11, 12, 15, 23, 27
+JSON_FORMAT = b"\x32"
+LARGEST_BLOCK = 6
+"""Blocks of 2 ** (6 + 4) = 1024 bytes, the largest there are."""
+LONGEST_SEGMENT_BYTES = 255
+
+_HEAD = struct.Struct(">BBH")
+_UINTS_OF_ONEM2M = frozenset({267, 307})
+"""ty and rsc; its other options are texts."""
+
+Option = tuple[int, bytes]
+
+
+class MalformedMessage(ValueError):  # noqa: N818 - what came, not what we did
+    """What came is no CoAP."""
+
+
+@dataclass(slots=True)
+class Message:
+    """One message that came in."""
+
+    kind: int
+    code: int
+    message_id: int
+    token: bytes
+    payload: bytes = b""
+    options: dict[int, list[bytes]] = field(default_factory=dict)
+    size: int = 0
+
+    def option(self, number: int) -> bytes | None:
+        """The first option of that number."""
+        found = self.options.get(number)
+        return found[0] if found else None
+
+    @property
+    def status(self) -> int:
+        """4.04 as 404."""
+        return status_of(self.code)
+
+    def named_options(self) -> dict[str, str]:
+        """All options by number as text, for what a dialect keeps of an answer."""
+        return {str(number): values[0].decode("utf-8", "replace") for number, values in self.options.items()}
+
+
+def status_of(code: int) -> int:
+    """4.04 as 404."""
+    return (code >> 5) * 100 + (code & 31)
+
+
+def uint(number: int) -> bytes:
+    """A number as options carry it: no leading zeros, zero is nothing."""
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def head(kind: int, code: int, message_id: int, token: bytes = b"") -> bytes:
+    """The first bytes of a message, the token included."""
+    return _HEAD.pack(0x40 | kind << 4 | len(token), code, message_id) + token
+
+
+def encoded_options(options: Iterable[Option]) -> bytes:
+    """Options in the order of their numbers, as they stand on the wire."""
+    made = Options()
+    for number, value in options:
+        made.add_option(OptionNumber(number).create_option(decode=value))
+    return bytes(made.encode())
+
+
+def read(datagram: bytes) -> Message:
+    """A datagram as a message; raises MalformedMessage."""
+    size = len(datagram)
+    if size < 4:
+        raise MalformedMessage(f"{size} bytes are too few for CoAP")
+    first, code, message_id = _HEAD.unpack_from(datagram)
+    if first >> 6 != 1:
+        raise MalformedMessage("it is not CoAP version 1")
+    start = 4 + (first & 15)
+    if first & 15 > 8 or start > size:
+        raise MalformedMessage("its token is longer than it may be")
+    made = Message(first >> 4 & 3, code, message_id, datagram[4:start], size=size)
+    if start == size:
+        return made
+    if code == EMPTY:
+        raise MalformedMessage("an empty message has something in it")
+    if datagram[start] == 0xFF:
+        made.payload = datagram[start + 1 :]
+    else:
+        options = Options()
+        try:
+            made.payload = bytes(options.decode(datagram[start:]))
+            for option in options.option_list():
+                made.options.setdefault(int(option.number), []).append(bytes(option.encode()))
+        except Exception as error:  # aiocoap answers some nonsense with whatever Python raises on the way
+            raise MalformedMessage(f"its options cannot be read: {error}"[:200]) from error
+    return made
+
+
+# ── blocks (RFC 7959) ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def block_option(number: int, more: bool, exponent: int) -> bytes:
+    """The value of a Block1 or Block2 option."""
+    return uint(number << 4 | (8 if more else 0) | exponent)
+
+
+def read_block(value: bytes) -> tuple[int, bool, int]:
+    """Number, whether more follow, size exponent (0 to 6)."""
+    whole = int.from_bytes(value[:3], "big")
+    return whole >> 4, bool(whole & 8), min(whole & 7, LARGEST_BLOCK)
+
+
+# ── addresses and options of a dialect ───────────────────────────────────────────────────────────────────────────
+
+
+def path_options(path: str) -> list[Option]:
+    """`/a/b?c=d` as options; percent signs are decoded."""
+    way, _, query = path.partition("?")
+    options = [(URI_PATH, unquote_to_bytes(part)) for part in way.removeprefix("/").split("/") if way.strip("/")]
+    options += [(URI_QUERY, unquote_to_bytes(part)) for part in query.split("&") if part]
+    return options
+
+
+def topic_options(prefix: str, topic: str) -> list[Option]:
+    """The path of a topic below a prefix; nothing is decoded, for topics are no URLs."""
+    parts = [part for part in prefix.split("/") if part]
+    return [(URI_PATH, part.encode()) for part in [*parts, *topic.removeprefix("/").split("/")]]
+
+
+def option_number(name: str) -> int:
+    """An option by number or by its registered name (`accept`, `content-format`)."""
+    if name.isdecimal() and int(name) < 65_536:
+        return int(name)
+    try:
+        return int(OptionNumber[name.upper().replace("-", "_")])
+    except KeyError:
+        raise InputError(
+            f"CoAP has no option {name!r}", hint="Give its number, or a name such as accept or content-format."
+        ) from None
+
+
+def option_value(number: int, text: bytes) -> bytes:
+    """The value a dialect's text stands for: numbers where the option is one, or where it says `uint:`."""
+    explicit = text.startswith(b"uint:")
+    digits = text.removeprefix(b"uint:")
+    if explicit or number in _UINTS_OF_ONEM2M or _is_uint(number):
+        if not digits.isdigit():
+            raise InputError(f"option {number} is a number, not {digits[:40]!r}")
+        return uint(int(digits))
+    return text
+
+
+def _is_uint(number: int) -> bool:
+    return isinstance(OptionNumber(number).create_option(decode=b""), UintOption) or number == CONTENT_FORMAT

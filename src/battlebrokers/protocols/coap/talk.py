@@ -1,0 +1,362 @@
+"""Requests and answers over one UDP socket: message ids, tokens, retransmission, blocks, observation.
+
+Used by the CoAP link, one for each. It tells how each exchange ended, and never waits. aiocoap's own client is not
+used: it keeps one confirmable request per server in flight, and several tasks for each.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from aiocoap.numbers.constants import TransportTuning
+
+from battlebrokers.protocols.base import Failure
+from battlebrokers.protocols.coap.message import (
+    ACK,
+    BLOCK1,
+    BLOCK2,
+    CON,
+    CONTINUE,
+    EMPTY,
+    ETAG,
+    LARGEST_BLOCK,
+    METHODS,
+    NON,
+    OBSERVE,
+    RST,
+    MalformedMessage,
+    Message,
+    Option,
+    block_option,
+    encoded_options,
+    head,
+    read,
+    read_block,
+)
+from battlebrokers.protocols.datagrams import Datagrams
+from battlebrokers.protocols.wheel import TICK_S, Wheel
+
+BEAT_TICKS = 2
+REMEMBERED = 128
+"""Confirmable messages of the peer whose repetition is known as such."""
+LARGEST_BODY_BYTES = 1 << 24
+_tuning = TransportTuning()
+
+Finish = Callable[["Exchange", int, Message | None], None]
+"""Called once: a status (200 to 599), or a `Failure`; the answer, if one came."""
+
+
+class Exchange:
+    """One request that waits for its answer."""
+
+    __slots__ = (
+        "body", "code", "datagram", "deadline", "due", "exponent", "finish", "heard", "kind", "label", "message_id",
+        "options", "parts", "patience", "sent", "token", "tries",
+    )  # fmt: skip
+
+    def __init__(
+        self, kind: int, code: int, options: Sequence[Option], body: bytes, finish: Finish, deadline: int, label: int
+    ) -> None:
+        self.kind = kind
+        self.code = code
+        self.options = options
+        self.body = body
+        self.finish = finish
+        self.deadline = deadline
+        """The tick when it has failed; each block that is answered moves it on."""
+        self.label = label
+        """Whatever who asked wants to remember."""
+        self.token = b""
+        self.message_id = self.tries = self.due = 0
+        self.patience = 0
+        self.heard = False
+        """The peer has the request; the answer follows."""
+        self.datagram = b""
+        self.exponent = LARGEST_BLOCK
+        self.sent = 0
+        """Bytes of the body that the peer has, when it goes out in blocks."""
+        self.parts: list[bytes] = []
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether the body is too long for one message."""
+        return len(self.body) > 1 << LARGEST_BLOCK + 4
+
+
+class Talk:
+    """Everything one link has to say and to hear."""
+
+    __slots__ = (
+        "_blocks_waiting", "_by_id", "_exchanges", "_malformed", "_next_id", "_next_token", "_recent",
+        "_sending_blocks", "_socket", "_wheel", "observed", "slot", "timeout_ticks",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        wheel: Wheel,
+        timeout_s: float,
+        observed: Callable[[bytes, Message], bool],
+        malformed: Callable[[str], None],
+    ) -> None:
+        self._wheel = wheel
+        self._socket: Datagrams | None = None
+        self.observed = observed
+        """Called with the token of each notification; False when nobody asked for it (any more)."""
+        self._malformed = malformed
+        self.timeout_ticks = max(1, int(timeout_s / TICK_S))
+        self.slot = 0
+        # Random beginnings, so that a peer that remembers an earlier link at our port is not misled.
+        self._next_id = random.randrange(65_536)
+        self._next_token = random.randrange(1 << 32)
+        self._exchanges: dict[bytes, Exchange] = {}
+        self._by_id: dict[int, Exchange] = {}
+        self._recent: deque[int] = deque(maxlen=REMEMBERED)
+        self._sending_blocks: Exchange | None = None
+        self._blocks_waiting: deque[Exchange] = deque()
+
+    def begin(self, socket: Datagrams) -> None:
+        """Speak over this socket."""
+        self._socket = socket
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ping(self, finish: Finish) -> None:
+        """An empty confirmable message, which every server answers with a reset."""
+        exchange = Exchange(CON, EMPTY, (), b"", finish, self._wheel.tick + self.timeout_ticks, 0)
+        self._transmit(exchange, head(CON, EMPTY, self._fresh_id(exchange)))
+
+    def ask(
+        self,
+        kind: int,
+        code: int,
+        options: Sequence[Option],
+        body: bytes,
+        finish: Finish,
+        *,
+        encoded: bytes | None = None,
+        label: int = 0,
+        token: bytes = b"",
+    ) -> int:
+        """Send a request; returns the bytes written now. `encoded` are the options ready made."""
+        exchange = Exchange(kind, code, options, body, finish, self._wheel.tick + self.timeout_ticks, label)
+        exchange.token = token or self.fresh_token()
+        self._exchanges[exchange.token] = exchange
+        if exchange.in_blocks:
+            # A server tells transfers to one resource apart by nothing: one at a time.
+            if self._sending_blocks is not None:
+                self._blocks_waiting.append(exchange)
+                return 0
+            self._sending_blocks = exchange
+            return self._send_block(exchange)
+        ready = encoded if encoded is not None else encoded_options(options)
+        message_id = self._fresh_id(exchange)
+        start = head(kind, code, message_id, exchange.token)
+        return self._transmit(exchange, b"".join((start, ready, b"\xff", body)) if body else start + ready)
+
+    def fresh_token(self) -> bytes:
+        """One that no open exchange has."""
+        self._next_token = (self._next_token + 1) & 0xFFFFFFFF
+        return self._next_token.to_bytes(4, "big")
+
+    def _fresh_id(self, exchange: Exchange) -> int:
+        while True:
+            self._next_id = (self._next_id + 1) & 0xFFFF
+            if self._next_id not in self._by_id:
+                break
+        exchange.message_id = self._next_id
+        self._by_id[self._next_id] = exchange
+        return self._next_id
+
+    def _transmit(self, exchange: Exchange, datagram: bytes) -> int:
+        exchange.datagram = datagram
+        exchange.tries = 0
+        exchange.heard = False
+        if exchange.kind == CON:
+            first_s = _tuning.ACK_TIMEOUT * random.uniform(1.0, _tuning.ACK_RANDOM_FACTOR)
+            exchange.patience = int(first_s / TICK_S)
+            exchange.due = self._wheel.tick + exchange.patience
+        self._send(datagram)
+        if not self.slot:
+            self._wheel.enter(self, self._wheel.tick + BEAT_TICKS)
+        return len(datagram)
+
+    def _send(self, datagram: bytes) -> None:
+        if self._socket is not None:
+            self._socket.send(datagram)
+
+    def _send_block(self, exchange: Exchange) -> int:
+        size = 1 << exchange.exponent + 4
+        number, part = exchange.sent // size, exchange.body[exchange.sent : exchange.sent + size]
+        more = exchange.sent + len(part) < len(exchange.body)
+        option = (BLOCK1, block_option(number, more, exchange.exponent))
+        exchange.sent += len(part)
+        self._by_id.pop(exchange.message_id, None)
+        start = head(exchange.kind, exchange.code, self._fresh_id(exchange), exchange.token)
+        ready = encoded_options([*exchange.options, option])
+        return self._transmit(exchange, b"".join((start, ready, b"\xff", part)))
+
+    # ── hearing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def came(self, datagrams: list[bytes]) -> None:
+        """Datagrams of the peer."""
+        for datagram in datagrams:
+            if self._socket is None:
+                return
+            try:
+                message = read(datagram)
+            except MalformedMessage as fault:
+                self._nonsense(datagram, str(fault))
+                continue
+            if message.kind in (ACK, RST):
+                self._answered(message)
+            elif message.code >> 5 >= 2:
+                self._told(message)
+            elif message.kind == CON:
+                # A ping, or a request nobody here serves.
+                self._send(head(RST, EMPTY, message.message_id))
+
+    def _nonsense(self, datagram: bytes, detail: str) -> None:
+        self._malformed(detail)
+        # If it was meant as an answer, the answer is no good.
+        if len(datagram) >= 4 and datagram[0] >> 4 & 3 == ACK:
+            exchange = self._by_id.get(int.from_bytes(datagram[2:4], "big"))
+            if exchange is not None:
+                self._end(exchange, Failure.MALFORMED, None)
+
+    def _answered(self, message: Message) -> None:
+        exchange = self._by_id.get(message.message_id)
+        if exchange is None:
+            # A reset without a code is how a peer drops what it does not want; late acknowledgements are repetitions.
+            return
+        if message.kind == RST:
+            # Some servers put their refusal into the reset.
+            self._end(exchange, message.status if message.code else Failure.CLOSED, message)
+        elif message.code == EMPTY:
+            exchange.heard = True
+        elif message.token != exchange.token:
+            self._malformed("an answer has another token than its request")
+        else:
+            self._response(exchange, message)
+
+    def _told(self, message: Message) -> None:
+        """A separate answer, or a notification."""
+        again = False
+        if message.kind == CON:
+            again = message.message_id in self._recent
+            self._recent.append(message.message_id)
+        exchange = self._exchanges.get(message.token)
+        known = True
+        if exchange is not None and not again:
+            self._response(exchange, message)
+        elif exchange is None and not again:
+            known = self.observed(message.token, message)
+        if message.kind == CON:
+            self._send(head(ACK if known else RST, EMPTY, message.message_id))
+        elif not known:
+            self._send(head(RST, EMPTY, message.message_id))
+
+    def _response(self, exchange: Exchange, message: Message) -> None:
+        block = message.option(BLOCK1)
+        if message.code == CONTINUE and exchange.in_blocks and exchange.sent < len(exchange.body):
+            if block is not None:
+                self._smaller(exchange, read_block(block)[2])
+            exchange.deadline = self._wheel.tick + self.timeout_ticks
+            self._send_block(exchange)
+            return
+        self._end(exchange, message.status, message)
+
+    def _smaller(self, exchange: Exchange, exponent: int) -> None:
+        # The peer wants smaller blocks: what it has counts in its measure.
+        if exponent < exchange.exponent:
+            if exchange.sent == 1 << exchange.exponent + 4:
+                exchange.sent = 1 << exponent + 4
+            exchange.exponent = exponent
+
+    def whole(self, options: Sequence[Option], first: Message, done: Callable[[Message | None], None]) -> None:
+        """Fetch the other blocks of an answer; `done` gets the whole, or None when it was not to be had."""
+        block = first.option(BLOCK2)
+        number, more, exponent = read_block(block) if block is not None else (0, False, 0)
+        if not more or number:
+            done(first if not number else None)
+            return
+        parts = [first.payload]
+        etag = first.option(ETAG)
+        plain = [option for option in options if option[0] not in (OBSERVE, BLOCK2)]
+
+        def came(_: Exchange, status: int, message: Message | None) -> None:
+            value = message.option(BLOCK2) if message is not None else None
+            if message is None or value is None or status // 100 != 2 or message.option(ETAG) != etag:
+                done(None)
+                return
+            got, further, size = read_block(value)
+            if got << size + 4 != sum(map(len, parts)) or got << size + 4 > LARGEST_BODY_BYTES:
+                done(None)
+                return
+            parts.append(message.payload)
+            if further:
+                fetch(got + 1, size)
+            else:
+                first.payload = b"".join(parts)
+                done(first)
+
+        def fetch(which: int, size: int) -> None:
+            self.ask(CON, METHODS["get"], [*plain, (BLOCK2, block_option(which, False, size))], b"", came)
+
+        fetch(len(first.payload) >> exponent + 4, exponent)
+
+    # ── ending ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end(self, exchange: Exchange, result: int, message: Message | None) -> None:
+        self._by_id.pop(exchange.message_id, None)
+        if self._exchanges.get(exchange.token) is exchange:
+            del self._exchanges[exchange.token]
+        if self._sending_blocks is exchange:
+            self._sending_blocks = self._blocks_waiting.popleft() if self._blocks_waiting else None
+            if self._sending_blocks is not None:
+                self._sending_blocks.deadline = self._wheel.tick + self.timeout_ticks
+                self._send_block(self._sending_blocks)
+        exchange.finish(exchange, result, message)
+
+    def beat(self) -> int:
+        """Called by the wheel: repeat what is not acknowledged, give up what is too late."""
+        now = self._wheel.tick
+        for exchange in list(self._by_id.values()):
+            if now >= exchange.deadline:
+                self._end(exchange, Failure.TIMEOUT, None)
+            elif exchange.kind == CON and not exchange.heard and now >= exchange.due:
+                if exchange.tries >= _tuning.MAX_RETRANSMIT:
+                    self._end(exchange, Failure.TIMEOUT, None)
+                    continue
+                exchange.tries += 1
+                exchange.patience *= 2
+                exchange.due = now + exchange.patience
+                self._send(exchange.datagram)
+        return now + BEAT_TICKS if self._by_id else 0
+
+    def fail(self, failure: Failure) -> None:
+        """Nobody will answer: every open exchange ends so."""
+        self._blocks_waiting.clear()
+        self._sending_blocks = None
+        open_ones = list(dict.fromkeys([*self._by_id.values(), *self._exchanges.values()]))
+        self._by_id.clear()
+        self._exchanges.clear()
+        for exchange in open_ones:
+            exchange.finish(exchange, failure, None)
+
+    def say(self, code: int, options: Sequence[Option], token: bytes) -> None:
+        """A last word that needs no answer."""
+        self._next_id = (self._next_id + 1) & 0xFFFF
+        self._send(head(NON, code, self._next_id, token) + encoded_options(options))
+
+    def stop(self) -> None:
+        """Nothing is told from here on."""
+        self._wheel.leave(self)
+        self._exchanges.clear()
+        self._by_id.clear()
+        self._blocks_waiting.clear()
+        self._sending_blocks = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

@@ -1,0 +1,346 @@
+"""Plain datagrams: a publish is one datagram to the broker or to the address the topic names; nobody answers.
+
+Made by the registry. A client binds the address its filter names and takes every datagram that comes there, or, with a
+dialect, asks the broker and is told on its own socket. What the network reports as undeliverable is told as failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import itertools
+import re
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from battlebrokers.errors import LinkError
+from battlebrokers.protocols.base import (
+    Arrivals,
+    Capabilities,
+    Completion,
+    Endpoint,
+    Failure,
+    Granted,
+    Held,
+    Link,
+    LinkOptions,
+    Listener,
+    Opened,
+    Outgoing,
+    Subscription,
+)
+from battlebrokers.protocols.datagrams import LARGEST_BYTES, Datagrams, resolve
+from battlebrokers.protocols.tls import why_unreachable
+from battlebrokers.protocols.wrapping import Request, completed, publishing, subscribing, unwrapped
+
+ROOM = 1024
+"""Datagrams taken at once: more would only overflow the receiver's buffer."""
+FEW = 8
+_ADDRESS = re.compile(r"(?:(\d{1,3}(?:\.\d{1,3}){3})|)?:(\d{1,5})")
+WILDCARDS_NOT_SUPPORTED = 0xA2
+SHARES_NOT_SUPPORTED = 0x9E
+
+
+def address_in(text: str) -> tuple[str, int] | None:
+    """The address in `a.b.c.d:port` or `:port` (every address of ours); None when the text is no address."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found[2]) > 65_535:
+        return None
+    try:
+        return str(ipaddress.IPv4Address(found[1])) if found[1] else "", int(found[2])
+    except ValueError:
+        return None
+
+
+class UdpLink(Link):
+    """One device or client that sends and takes datagrams."""
+
+    __slots__ = (
+        "_bound", "_broker", "_family", "_ids", "_last_token", "_paused", "_peers", "_requests", "_script", "endpoint",
+        "listener", "options",
+    )  # fmt: skip
+
+    capabilities = Capabilities(
+        protocol="udp",
+        qos=frozenset({0}),
+        wildcards=False,
+        acknowledges=frozenset(),
+        largest_payload_bytes=LARGEST_BYTES,
+        transports=frozenset({"udp"}),
+        completion={0: "handed to the socket; nobody answers"},
+    )
+
+    def __init__(self, endpoint: Endpoint, options: LinkOptions, listener: Listener) -> None:
+        super().__init__()
+        self.endpoint = endpoint
+        self.options = options
+        self._script = completed(options.script)
+        self.listener = listener
+        self._broker: Datagrams | None = None
+        self._family = 0
+        self._peers: dict[bytes, Datagrams] = {}
+        """Topic → the socket connected to the address it names."""
+        self._bound: dict[str, tuple[Datagrams | None, bytes]] = {}
+        """Filter → the socket bound to its address, and the topic of what arrives there."""
+        self._last_token: dict[Datagrams, int] = {}
+        self._requests: dict[bytes, Request] = {}
+        self._ids = itertools.count(1)
+        self._paused = False
+
+    async def open(self) -> Opened:
+        """Open a socket; nothing is said yet, so an absent broker is noticed with the first datagram."""
+        if self._broker is not None:
+            raise LinkError(f"{self.options.client_id} is already open")
+        place = f"udp://{self.endpoint.host}:{self.endpoint.port}"
+        source = self.options.source_address
+        try:
+            self._family, peer = await resolve(self.endpoint.host, self.endpoint.port)
+            self._broker = self._made(peer=peer, own=(source, 0) if source else None)
+        except OSError as error:
+            raise why_unreachable(error, place, source) from error
+        for say in self._script.login if self._script is not None else ():
+            request = Request(say, self.options.known, ("id",))
+            self._broker.send(request.render({"id": str(next(self._ids))})[1])
+        return Opened(session_present=False, reason=0, received_ns=self.listener.now_ns())
+
+    def _made(self, *, peer: tuple[str, int] | None = None, own: tuple[str, int] | None = None) -> Datagrams:
+        made = Datagrams(self, self._family, peer=peer, own=own)
+        if self._paused:
+            made.pause()
+        return made
+
+    def _opened(self) -> Datagrams:
+        if self._broker is None:
+            raise LinkError("the link is not open")
+        return self._broker
+
+    # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Granted]:
+        """Bind the address each filter names; shared groups and other filters are refused."""
+        broker = self._opened()
+        script = self._script
+        answers = []
+        for wanted in subscriptions:
+            if wanted.share:
+                answers.append(Granted(wanted, -1, SHARES_NOT_SUPPORTED))
+            elif script is not None and script.listening is not None:
+                for say in script.listening.steps:
+                    request = subscribing(say, self.options, wanted.filter)
+                    broker.send(request.render({"id": str(next(self._ids))})[1])
+                self._bound[wanted.filter] = (None, wanted.filter.encode())
+                answers.append(Granted(wanted, 0, 0))
+            else:
+                answers.append(self._bind(wanted))
+        return answers
+
+    def _bind(self, wanted: Subscription) -> Granted:
+        address = address_in(wanted.filter)
+        if address is None:
+            return Granted(wanted, -1, WILDCARDS_NOT_SUPPORTED)
+        if wanted.filter not in self._bound:
+            try:
+                made = self._made(own=address)
+            except OSError as error:
+                return Granted(wanted, -1, error.errno or -1)
+            host, port = made.address
+            self._bound[wanted.filter] = (made, (wanted.filter if address[1] else f"{host}:{port}").encode())
+        return Granted(wanted, 0, 0)
+
+    async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        """Give the addresses back."""
+        broker = self._opened()
+        script = self._script
+        for wanted in subscriptions:
+            bound, _ = self._bound.pop(wanted.filter, (None, b""))
+            if bound is not None:
+                bound.close()
+            elif script is not None and script.listening is not None:
+                for say in script.listening.undo:
+                    request = subscribing(say, self.options, wanted.filter)
+                    broker.send(request.render({"id": str(next(self._ids))})[1])
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where this link takes datagrams, as topics."""
+        return [topic.decode() for _, topic in self._bound.values()]
+
+    # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def held(self) -> Held:
+        """Held while the kernel's send buffer is full."""
+        if self._broker is None:
+            return Held.OFFLINE
+        return Held.SOCKET if self._waiting() else Held.NO
+
+    def room(self, qos: int) -> int:  # noqa: ARG002
+        """As many as one batch may have."""
+        return 0 if self._broker is None or self._waiting() else ROOM
+
+    def _waiting(self) -> bool:
+        return any(peer.waiting for peer in (self._broker, *self._peers.values()) if peer is not None)
+
+    def publish(self, outgoing: Outgoing) -> int:
+        """Send each message as one datagram; what is too large for one is refused."""
+        peer = self._peer_of(outgoing.topic)
+        payloads = outgoing.payloads
+        if not len(payloads):
+            return 0
+        datagrams = (
+            [row.tobytes() for row in payloads]
+            if isinstance(payloads, np.ndarray)
+            else [bytes(each) for each in payloads]
+        )
+        if self.structured:
+            datagrams = self._wrapped(outgoing.topic, datagrams)
+        written = 0
+        token = outgoing.first_token
+        for token, data in enumerate(datagrams, outgoing.first_token):
+            try:
+                if len(data) > LARGEST_BYTES:
+                    raise OSError(errno.EMSGSIZE, "larger than a datagram")  # noqa: TRY301 - as the kernel would
+                peer.send(data)
+                written += len(data)
+            except OSError as error:
+                reason = error.errno or errno.EIO
+                self._later(Completion.REFUSED if reason == errno.EMSGSIZE else Completion.FAILED, token, reason)
+        self._last_token[peer] = token
+        return written
+
+    def _later(self, completion: Completion, token: int, reason: int) -> None:
+        if completion is Completion.FAILED:
+            reason = Failure.CLOSED
+        tell = self.listener.acknowledged
+        now = self.listener.now_ns()
+        asyncio.get_running_loop().call_soon(partial(tell, self, (token,), now, completion, reason))
+
+    def _peer_of(self, topic: bytes) -> Datagrams:
+        broker = self._opened()
+        peer = self._peers.get(topic)
+        if peer is None:
+            address = address_in(topic.decode("utf-8", "replace")) if not self.structured else None
+            if address is None or not address[0] or not address[1]:
+                return broker
+            try:
+                peer = self._peers[topic] = self._made(peer=address)
+            except OSError as error:
+                raise why_unreachable(error, f"udp://{topic.decode()}") from error
+        return peer
+
+    def _wrapped(self, topic: bytes, payloads: list[bytes]) -> list[bytes]:
+        request = self._requests.get(topic)
+        if request is None:
+            script = self._script
+            if script is None or script.publish is None:
+                return payloads
+            request = self._requests[topic] = publishing(script.publish, self.options, topic.decode())
+        wrapped = []
+        for payload in payloads:
+            number = str(next(self._ids))
+            wrapped.append(request.render({"payload": payload, "id": number, "seq": number})[1])
+        self.structure_bytes = len(wrapped[-1])
+        return wrapped
+
+    @property
+    def unacknowledged(self) -> int:
+        """Nobody acknowledges datagrams."""
+        return 0
+
+    # ── what the sockets tell ────────────────────────────────────────────────────────────────────────────────────
+
+    def datagrams_came(self, source: Datagrams, datagrams: list[bytes]) -> None:
+        """Datagrams at a bound address are arrivals; those of the broker are read by the contender's dialect."""
+        at_ns = self.listener.now_ns()
+        listening = self._script.listening if self._script is not None else None
+        if source is self._broker:
+            if listening is not None and self._bound:
+                self._notified(at_ns, datagrams)
+            return
+        topic = next((name for bound, name in self._bound.values() if bound is source), None)
+        if topic is None:
+            return
+        if len(datagrams) < FEW:
+            for data in datagrams:
+                self.listener.arrived(self, at_ns, 0, topic, data, len(data))
+            return
+        count = len(datagrams)
+        sizes = np.fromiter(map(len, datagrams), np.int64, count)
+        zeros = np.zeros(count, np.int64)
+        starts = np.cumsum(sizes) - sizes + len(topic)
+        data = topic + b"".join(datagrams)
+        flags = np.zeros(count, np.uint8)
+        self.listener.arrived_many(self, at_ns, Arrivals(data, flags, zeros, zeros + len(topic), starts, sizes, sizes))
+
+    def _notified(self, at_ns: int, datagrams: list[bytes]) -> None:
+        script = self._script
+        assert script is not None
+        topic = next(iter(self._bound.values()))[1]
+        for data in datagrams:
+            found = unwrapped(script.notification, data, topic)
+            if found is None:
+                self.listener.malformed(self, f"a datagram of {len(data)} bytes is no notification")
+                continue
+            for name, payload in found:
+                self.listener.arrived(self, at_ns, 0, name, payload, len(data))
+
+    def unreachable(self, source: Datagrams, error: OSError) -> None:  # noqa: ARG002
+        """ICMP says that nobody is there; it does not say for which datagram, so the latest one is told as failed."""
+        token = self._last_token.pop(source, None)
+        if token is not None:
+            now = self.listener.now_ns()
+            self.listener.acknowledged(self, (token,), now, Completion.FAILED, Failure.CLOSED)
+
+    def drained(self, source: Datagrams) -> None:  # noqa: ARG002
+        """The socket takes datagrams again."""
+        if self._broker is not None and not self._waiting():
+            self.listener.writable(self)
+
+    def _sockets(self) -> list[Datagrams]:
+        every = [self._broker, *self._peers.values(), *(bound for bound, _ in self._bound.values())]
+        return [each for each in every if each is not None]
+
+    def pause_reading(self) -> None:
+        """Read no more; the kernel drops what its buffer cannot hold."""
+        self._paused = True
+        for each in self._sockets():
+            each.pause()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._paused = False
+        for each in self._sockets():
+            each.resume()
+
+    async def close(self) -> None:
+        """Close the sockets; there is nobody to say goodbye to, unless the contender's dialect says how."""
+        script = self._script
+        if self._broker is not None and script is not None:
+            for say in script.logout:
+                self._broker.send(Request(say, self.options.known, ("id",)).render({"id": str(next(self._ids))})[1])
+        self.abort()
+
+    def abort(self) -> None:
+        """Close the sockets."""
+        sockets = self._sockets()
+        self._broker = None
+        self._peers.clear()
+        self._bound.clear()
+        self._last_token.clear()
+        for each in sockets:
+            each.close()
+
+
+class ScriptedUdpLink(UdpLink):
+    """One that wraps its messages as the contender wants them."""
+
+    __slots__ = ()
+
+    structured = True
+
+
+LINK = UdpLink
+SCRIPTED = ScriptedUdpLink
