@@ -16,7 +16,7 @@ from battlebrokers.errors import BattleError
 from benchmarks.bench import Bench
 from benchmarks.figure import Figure, merged, read, table, write
 
-GROUPS = ("engine", "verdict", "analyze", "capture")
+GROUPS = ("engine", "verdict", "analyze", "capture", "links")
 LATEST = Path(__file__).with_name("latest.json")
 
 
