@@ -1,22 +1,36 @@
-"""`bb brokers`: which contenders can run here, what they can do, how to get the others; `bb brokers install NAME`."""
+"""`bb brokers`: which contenders can run here, what they can do, how to get the others.
+
+`install NAME` gets one, `new NAME` begins a file for one of your own, `test NAME` tries what it says.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from battlebrokers.cli.options import AsJson
+from battlebrokers.cli.options import AsJson, Profile
 from battlebrokers.contenders.availability import Available, Missing, availability
 from battlebrokers.contenders.install import install as install_contender
-from battlebrokers.contenders.reader import load_contenders
+from battlebrokers.contenders.lifecycle import start_contender
+from battlebrokers.contenders.offers import Offer, offers_of
+from battlebrokers.contenders.reader import contender_names, load_contenders
+from battlebrokers.contenders.scaffold import scaffold
 from battlebrokers.contenders.spec import Contender
-from battlebrokers.errors import BattleError, ExitCode
+from battlebrokers.errors import BattleError, ExitCode, UsageError
+from battlebrokers.run.trial import Finding, Trial, stopped
 
-brokers_app = typer.Typer(help="Show the contenders and what they can do; install one.", invoke_without_command=True)
+brokers_app = typer.Typer(
+    help="Show the contenders and what they can do; install, test or describe one.", invoke_without_command=True
+)
 
 
 @brokers_app.callback()
@@ -55,10 +69,72 @@ def install(
     return failures[0].exit_code if failures else ExitCode.PASS
 
 
+@brokers_app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="What your middleware is called: small letters, digits and -.")],
+    folder: Annotated[Path, typer.Option("--to", help="The folder to put NAME.yaml into.")] = Path(),
+) -> int:
+    """Begin a contender file of your own: complete and commented, to be filled in."""
+    text = scaffold(name)
+    path = folder / f"{name}.yaml"
+    if path.exists():
+        raise UsageError(f"{path} is there already", hint="Choose another name, or another folder with --to.")
+    if name in contender_names():
+        raise UsageError(f"{name} is shipped already", hint="Choose another name.")
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    typer.echo(f"{path}: fill it in, then `bb brokers test {path}`.")
+    return ExitCode.PASS
+
+
+@brokers_app.command("test")
+def try_out(
+    name: Annotated[str, typer.Argument(help="A contender's name, its file, or NAME@HOST if somebody else runs it.")],
+    profile: Profile = "stock",
+    as_json: AsJson = False,
+) -> int:
+    """Try whether a contender does what its file says: start, answer, carry messages over each protocol, stop.
+
+    Exit code: 0 all that is offered holds, 10 something does not, 5 it did not start.
+    """
+    contender = Contender.find(name)
+    console = Console(highlight=False, stderr=as_json)
+    folder = Path(tempfile.mkdtemp(prefix="bb-test-"))
+    try:
+        running = start_contender(name, profile, folder)
+        with running:
+            begun = Finding("", "it starts and answers", True, f"{running.name} {running.version}")
+            _tell_finding(console, begun)
+            trial = Trial(running, offers_of(contender), lambda finding: _tell_finding(console, finding))
+            findings = [begun, *asyncio.run(trial.run())]
+            urls = [] if contender.run.external else list(running.endpoints.values())
+        if not contender.run.external:
+            findings.append(stopped(running, urls))
+            _tell_finding(console, findings[-1])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
+    failed = [finding for finding in findings if finding.holds is False and finding.what != "bridges"]
+    return ExitCode.EXPECTATION_FAILED if failed else ExitCode.PASS
+
+
+def _tell_finding(console: Console, finding: Finding) -> None:
+    mark, style = {True: ("yes", None), False: ("NO", "bold red"), None: ("–", "dim")}[finding.holds]
+    where = f"{finding.route}: " if finding.route else ""
+    detail = f" ({finding.detail})" if finding.detail else ""
+    console.print(f"{mark:>3}  {where}{finding.what}{detail}", style=style, soft_wrap=True, markup=False)
+
+
+_WIDE = 110
+"""Columns a terminal must have for the table to tell everything; `--json` always does."""
+
+
 def _facts(contender: Contender, here: Available | Missing) -> dict[str, Any]:
     """What `--json` prints about a contender."""
     version = here.version if isinstance(here, Available) else ""
     able = contender.able(version)
+    offers = offers_of(contender)
     return {
         "name": contender.name,
         "about": contender.about,
@@ -67,7 +143,9 @@ def _facts(contender: Contender, here: Available | Missing) -> dict[str, Any]:
         "path": here.path if isinstance(here, Available) else None,
         "missing": here.what if isinstance(here, Missing) else None,
         "install": here.hint if isinstance(here, Missing) else None,
-        "mqtt": able.mqtt,
+        "runs": _how(contender),
+        "protocols": {name: _offered(offer) for name, offer in offers.items()},
+        "mqtt": able.mqtt if "mqtt" in offers else [],
         "qos": able.qos,
         "transports": able.transports,
         "shared_subscriptions": able.shared,
@@ -83,29 +161,56 @@ def _facts(contender: Contender, here: Available | Missing) -> dict[str, Any]:
 def _tell(found: list[tuple[Contender, Available | Missing]]) -> None:
     console = Console(highlight=False)
     table = Table(box=None, header_style="dim", padding=(0, 1), pad_edge=False)
-    for heading in ("contender", "version", "runs here", "MQTT", "QoS", "transports", "shared", "sessions"):
-        table.add_column(heading, no_wrap=True)
+    columns = ["contender", "version", "here", "protocols", "MQTT", "QoS"]
+    if console.width >= _WIDE:
+        columns += ["over", "shared", "sessions"]
+    for heading in columns:
+        table.add_column(heading, no_wrap=heading != "protocols")
     for contender, here in found:
-        runs = isinstance(here, Available)
-        able = contender.able(here.version if isinstance(here, Available) else "")
-        table.add_row(
-            contender.name,
-            here.version if isinstance(here, Available) else "–",
-            "yes" if runs else "no",
-            ", ".join(able.mqtt),
-            f"0–{able.qos}" if able.qos else "0",
-            " ".join(able.transports),
-            _word(able.shared),
-            _word(able.persistent_session),
-            style=None if runs else "dim",
-        )
+        cells = _cells(contender, here)
+        table.add_row(*(cells[name] for name in columns), style=None if isinstance(here, Available) else "dim")
     console.print(table)
     for contender, here in found:
         if isinstance(here, Missing):
             console.print(f"{contender.name}: {here.what} is missing. {here.hint}", soft_wrap=True, markup=False)
     console.print(
-        "Any other broker: --broker mqtt://host:port (mqtts, ws, wss), or a contender file of your own.", soft_wrap=True
+        "elsewhere: somebody runs it, and you say where, as NAME@HOST. Any other broker: --broker mqtt://host:port "
+        "(mqtts, ws, wss, amqp, coap, udp), or a contender file of your own (`bb brokers new NAME`).",
+        soft_wrap=True,
     )
+
+
+def _cells(contender: Contender, here: Available | Missing) -> dict[str, str]:
+    version = here.version if isinstance(here, Available) else ""
+    able, offers = contender.able(version), offers_of(contender)
+    mqtt = {
+        "MQTT": " ".join(able.mqtt),
+        "QoS": f"0–{able.qos}" if able.qos else "0",
+        "over": " ".join(able.transports),
+        "shared": _word(able.shared),
+        "sessions": _word(able.persistent_session),
+    }
+    return {
+        "contender": contender.name,
+        "version": version if version[:1].isdigit() else "–",
+        "here": "elsewhere" if contender.run.external else _word(isinstance(here, Available)),
+        "protocols": " ".join(offers),
+        **(mqtt if "mqtt" in offers else dict.fromkeys(mqtt, "–")),
+    }
+
+
+def _how(contender: Contender) -> str:
+    run = contender.run
+    return "external" if run.external else "container" if run.container else "compose" if run.compose else "process"
+
+
+def _offered(offer: Offer) -> dict[str, Any]:
+    return {
+        "publish": offer.publishes,
+        "subscribe": offer.receives,
+        "wildcards": offer.wildcards,
+        "own_dialect": offer.scripted,
+    }
 
 
 def _word(able: bool) -> str:
