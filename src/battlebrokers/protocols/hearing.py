@@ -10,6 +10,7 @@ import contextlib
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from battlebrokers.errors import InputError, LinkError
@@ -26,6 +27,19 @@ _SHOWN_CHARACTERS = 160
 
 Asked = tuple[Say, int, int, "asyncio.Future[Any] | None"]
 """What was said, the token of the message it carried, the tick it was said at, and who waits for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Where a message came in, if there is more than one place, and so what it may be."""
+
+    topic: bytes = b""
+    flags: int = 0
+    may_answer: bool = True
+    may_notify: bool = True
+
+
+ANYTHING = Heard()
 
 
 def code_of(document: Any, expected: Iterable[str]) -> int:
@@ -121,25 +135,25 @@ class Hearing(Link):
 
     # ── what comes in ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def hear(self, body: bytes, at_ns: int, wire_bytes: int, topic: bytes = b"") -> None:
+    def hear(self, body: bytes, at_ns: int, wire_bytes: int, heard: Heard = ANYTHING) -> None:
         """One message came in: an answer, a notification, or nonsense. `settle` must follow."""
         if self.opaque:
             if self.listens:
-                self._notified(None, body, at_ns, wire_bytes, topic)
+                self._notified(None, body, at_ns, wire_bytes, heard)
             return
         document = read_json(body)
         script = self.script
         notification = script.notification
         if document is MISSING:
-            if self.whole and self.listens and not notification.when:
-                self._notified(document, body, at_ns, wire_bytes, topic)
+            if self.whole and self.listens and heard.may_notify and not notification.when:
+                self._notified(document, body, at_ns, wire_bytes, heard)
             else:
-                self._unreadable(body, at_ns)
+                self._unreadable(body, at_ns, heard)
             return
-        pending = self.pending
+        pending = self.pending if heard.may_answer else None
         if pending and script.ids:
             found = at_path(document, script.ids)
-            if type(found) is str and len(found) < 20 and found.isdecimal():
+            if type(found) is str and len(found) < 20 and found.isascii() and found.isdecimal():
                 found = int(found)
             asked = pending.get(found) if type(found) is int else None
             if asked is not None and (not asked[0].answer or fits(document, asked[0].answer)):
@@ -154,8 +168,8 @@ class Hearing(Link):
                     if asked is not None:
                         self._answer(serial, asked, document, at_ns)
                     return
-        if is_one or (is_one is None and self.listens):
-            self._notified(document, body, at_ns, wire_bytes, topic)
+        if is_one or (is_one is None and self.listens and heard.may_notify):
+            self._notified(document, body, at_ns, wire_bytes, heard)
         else:
             self.last = body[: _SHOWN_CHARACTERS + 1]
 
@@ -182,10 +196,10 @@ class Hearing(Link):
             completion, reason = (Completion.REFUSED, code) if code > 0 else (Completion.FAILED, Failure.UNEXPECTED)
             self.listener.acknowledged(self, (token,), at_ns, completion, reason)
 
-    def _unreadable(self, body: bytes, at_ns: int) -> None:
-        pending = self.pending
+    def _unreadable(self, body: bytes, at_ns: int, heard: Heard) -> None:
+        pending = self.pending if heard.may_answer else None
         # Who asked for no notifications and waits for one answer has got that answer, such as it is.
-        if not pending or self.listens or (self.script.ids and len(pending) > 1):
+        if not pending or (self.listens and heard.may_notify) or (self.script.ids and len(pending) > 1):
             self.listener.malformed(self, f"no JSON: {shown(body)}")
             return
         serial = next(iter(pending))
@@ -198,7 +212,7 @@ class Hearing(Link):
         elif not waiter.done():
             waiter.set_exception(LinkError(f"its answer is no JSON: {shown(body)}", code=Failure.MALFORMED))
 
-    def _notified(self, document: Any, body: bytes, at_ns: int, wire_bytes: int, topic: bytes) -> None:
+    def _notified(self, document: Any, body: bytes, at_ns: int, wire_bytes: int, heard: Heard) -> None:
         notification = self.script.notification
         items = at_path(document, notification.each) if notification.each else (document,)
         if not isinstance(items, list | tuple):
@@ -214,9 +228,8 @@ class Hearing(Link):
                 unread += found is not MISSING or notification.answer is None
                 continue
             named = at_path(item, notification.topic) if notification.topic else None
-            self.listener.arrived(
-                self, at_ns, 0, named.encode("utf-8", "replace") if isinstance(named, str) else topic, payload, share
-            )
+            topic = named.encode("utf-8", "replace") if isinstance(named, str) else heard.topic
+            self.listener.arrived(self, at_ns, heard.flags, topic, payload, share)
         if unread:
             words = f"no payload in {notification.encoding} at {notification.payload or 'its place'}"
             self.listener.malformed(self, f"{words}: {shown(body)}")
@@ -290,6 +303,13 @@ class Hearing(Link):
             self.fail(f"{detail}, and later answers cannot be told apart", Failure.TIMEOUT)
         else:
             self.settle(self.listener.now_ns())
+
+    def forget(self, serials: Iterable[int]) -> None:
+        """No answer will come to these."""
+        for serial in serials:
+            asked = self.pending.pop(serial)
+            if not self.script.ids:
+                self.queue_of(asked[0]).remove(serial)
 
     def drop(self, detail: str, reason: int) -> None:
         """The connection is gone: what was in flight has failed."""

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from battlebrokers.errors import InputError, LinkError
@@ -40,13 +41,13 @@ Values = dict[str, Value]
 class Talk(Hearing):
     """A link that speaks a dialect; subclasses bring the connection."""
 
-    __slots__ = ("_bound", "_places")
+    __slots__ = ("_bound", "places")
 
     def __init__(self, endpoint: Endpoint, options: LinkOptions, listener: Listener, script: Script) -> None:
         super().__init__(endpoint, options, listener, script)
         self._bound: dict[bytes, Request] = {}
         """The publish of each topic, ready to be filled in."""
-        self._places: dict[str, list[Known]] = {}
+        self.places: dict[str, list[Known]] = {}
         """What was subscribed to, and what the answers gave to remember for leaving again."""
 
     @abstractmethod
@@ -132,7 +133,7 @@ class Talk(Hearing):
         """Say the steps of the login; what their answers give is known from then on. Raises LinkError."""
         self.kept = {}
         self._bound.clear()
-        self._places.clear()
+        self.places.clear()
         for say in self.script.login:
             self.kept |= await self.step(say, {})
 
@@ -182,31 +183,33 @@ class Talk(Hearing):
         # Notifications may come before the answer does.
         self.listens = True
         granted: list[Granted] = []
+        said: dict[int, Known] = {}
         for wanted in subscriptions:
             places = self._concerned(listening, wanted)
             if wanted.share:
                 granted.append(Granted(wanted, -1, Failure.UNEXPECTED))
                 continue
             try:
-                await self._along(listening.steps, places, wanted)
+                await self._along(listening.steps, places, wanted, said)
             except LinkError as error:
                 if not self.ready or error.code in {Failure.TIMEOUT, Failure.CLOSED, Failure.TRUNCATED}:
                     raise
                 granted.append(Granted(wanted, -1, error.code))
             else:
-                self._places[wanted.wire_filter] = places
+                self.places[wanted.wire_filter] = places
                 granted.append(Granted(wanted, min(wanted.qos, max(self.capabilities.qos)), 0))
-        self.listens = bool(self._places)
+        self.listens = bool(self.places)
         return granted
 
     async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
         """Stop them again."""
         listening = self.script.listening
+        said: dict[int, Known] = {}
         for wanted in subscriptions:
-            places = self._places.pop(wanted.wire_filter, None)
+            places = self.places.pop(wanted.wire_filter, None)
             if places is not None and listening is not None:
-                await self._along(listening.undo, places, wanted)
-        self.listens = bool(self._places)
+                await self._along(listening.undo, places, wanted, said)
+        self.listens = bool(self.places)
 
     async def leave(self) -> None:
         """Undo what was subscribed to and log out, as far as that is answered soon."""
@@ -214,7 +217,7 @@ class Talk(Hearing):
             return
         with contextlib.suppress(LinkError, TimeoutError):
             async with asyncio.timeout(GOODBYE_TIMEOUT_S):
-                await self.unsubscribe([Subscription(name) for name in self._places])
+                await self.unsubscribe([Subscription(name) for name in self.places])
                 for say in self.script.logout:
                     await self.step(say, {})
 
@@ -226,16 +229,21 @@ class Talk(Hearing):
             topics = [topic for topic in known if filter_matches(wanted.filter, topic)] or topics
         return [{**self.options.known_of_topics.get(topic, {}), **_called(topic), "filter": topic} for topic in topics]
 
-    async def _along(self, says: Sequence[Say], places: list[Known], wanted: Subscription) -> None:
-        """Say steps for every place, or once where they name none; places remember what the answers gave."""
+    async def _along(
+        self, says: Sequence[Say], places: list[Known], wanted: Subscription, said: dict[int, Known]
+    ) -> None:
+        """Say steps for every place, or once if they name none; places remember what the answers gave."""
         for say in says:
             if say.repeat:
                 for place in places:
                     place |= await self.step(say, place, wanted.qos)
-            else:
+                continue
+            gained = said.get(id(say))
+            if gained is None or b"${filter" in msgspec.json.encode(say):
                 gained = await self.step(say, {**places[0], "filter": wanted.filter}, wanted.qos)
-                for place in places:
-                    place |= gained
+                said[id(say)] = gained
+            for place in places:
+                place |= gained
 
 
 def _called(topic: str) -> Known:

@@ -14,6 +14,7 @@ from battlebrokers.protocols.base import (
     Capabilities,
     Endpoint,
     Granted,
+    Link,
     LinkOptions,
     Listener,
     Opened,
@@ -235,3 +236,12 @@ class MqttLink(Sender):
 
 
 LINK = MqttLink
+
+
+def __getattr__(name: str) -> type[Link]:
+    """`SCRIPTED`, imported only when somebody speaks a dialect: it is built around this very link."""
+    if name == "SCRIPTED":
+        from battlebrokers.protocols.mqtt.scripted import ScriptedMqttLink
+
+        return ScriptedMqttLink
+    raise AttributeError(name)
