@@ -50,7 +50,7 @@ def websocket_vs_aiohttp(bench: Bench) -> Figure:
     in_flight = websocket_pair.DEVICES * websocket_pair.WINDOW
     return compared(
         "links.websocket_vs_aiohttp", ours, peer, target=1.0, unit="msg/s",
-        note=f"messages of one process, each answered and notified, {in_flight} in flight ÷ a loop of aiohttp on uvloop",
+        note=f"messages of one process, each answered and notified, {in_flight} in flight ÷ aiohttp on uvloop",
     )  # fmt: skip
 
 
