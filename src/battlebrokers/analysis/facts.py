@@ -43,6 +43,7 @@ class Facts:
     ledger: pa.Table
     timeline: pa.Table
     publishing: pa.Table
+    failures: pa.Table
     actions: pa.Table
     balance: pa.Table
     services: pa.Table
@@ -93,6 +94,7 @@ def read_facts(folder: RunFolder) -> Facts:
         ledger=_measures(folder, measures.LEDGER),
         timeline=_measures(folder, measures.TIMELINE),
         publishing=_measures(folder, measures.PUBLISHING),
+        failures=_measures(folder, measures.FAILURES),
         actions=_measures(folder, measures.ACTIONS),
         balance=_measures(folder, measures.BALANCE),
         services=_measures(folder, measures.SERVICES),
@@ -130,7 +132,7 @@ def _measures(folder: RunFolder, table: Table) -> pa.Table:
         return pa.concat_tables(
             [pa.Table.from_batches([], schema=schema), *(_read_file(file, schema) for file in _files(path))]
         )
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, KeyError) as error:  # KeyError: an older version wrote fewer columns
         raise RunFolderError(
             f"{path} cannot be read: {error}",
             hint="`bb analyze` with this run rebuilds everything after `recorded/`.",

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from battlebrokers.analysis.columns import numbers_of, sums_by
 from battlebrokers.analysis.facts import MEASURE, Facts, total, where
 from battlebrokers.analysis.latency import LEVELS, percentiles
+from battlebrokers.analysis.middleware import failures
 from battlebrokers.analysis.model import (
     Action,
     Balance,
@@ -33,6 +34,7 @@ def messages(facts: Facts) -> Messages:
     return Messages(
         **{name: total(sending, name) for name in ("planned", "sent", "acked")},
         **{name: total(ledger, name) for name in (*_LEDGER_COUNTS, "recovered", "duplicates_flagged", "retained")},
+        failures=failures(facts),
     )
 
 

@@ -208,6 +208,7 @@ def _oddities(_facts: Facts, summary: Summary) -> Iterator[Finding]:
     permitted = sum(group.duplicates for group in summary.groups if group.qos < 2)
     said: list[tuple[str, Severity, int, str]] = [
         ("refused", "warning", publishing.refused, "messages were refused by the broker"),
+        ("failed", "warning", publishing.failed, "messages got no proper answer"),
         ("unsent", "warning", publishing.unsent, "messages never left their device"),
         (
             "indeterminate",

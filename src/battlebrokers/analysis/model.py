@@ -56,7 +56,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
 
     planned: Annotated[int, _about("Became due by the plan.")]
     sent: Annotated[int, _about("Handed to the transport.")]
-    acked: Annotated[int, _about("Acknowledged as their QoS demands (QoS 1 and 2).")]
+    acked: Annotated[int, _about("Answered as they should be: acknowledged (QoS 1 and 2), a good response (HTTP, …).")]
     expected: Annotated[int, _about("Deliveries owed: expected = delivered + lost + indeterminate.")]
     delivered: Annotated[int, _about("Arrived at least once.")]
     lost: Annotated[int, _about("Acknowledged (or QoS 0 and sent) and never seen.")]
@@ -68,13 +68,18 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     late: Annotated[int, _about("Arrived only after the drain began (part of delivered).")]
     duplicates_flagged: Annotated[int, _about("Duplicates the broker marked with DUP.")]
     retained: Annotated[int, _about("Kept messages among the delivered.")]
+    failures: Annotated[
+        dict[str, int],
+        _about("Refused and failed publishes by kind: `timeout`, `closed`, `status 500`, `reason 151`, …"),
+    ] = {}
 
 
 class Publishing(msgspec.Struct, frozen=True, kw_only=True):
     """How publishing went, in messages of the measure phase."""
 
     refused: Annotated[int, _about("The broker refused them.")]
-    unacked: Annotated[int, _about("QoS 1 or 2, sent and never acknowledged.")]
+    failed: Annotated[int, _about("No proper answer came: see `messages.failures`.")] = 0
+    unacked: Annotated[int, _about("Sent, and the answer that was due never came.")]
     unsent: Annotated[int, _about("Never left the device.")]
     held_window: Annotated[int, _about("Waited because the in-flight window was full.")]
     held_socket: Annotated[int, _about("Waited because the broker did not read.")]
@@ -112,6 +117,24 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     publish: Annotated[float | None, _about("First send to last send, measure phase.")]
     connect: Annotated[float | None, _about("First connect begun to last connect answered.")]
     subscribe: Annotated[float | None, _about("First subscribe begun to last subscribe answered.")]
+
+
+class Middleware(msgspec.Struct, frozen=True, kw_only=True):
+    """What publishing through this contender costs, whatever it speaks; measure phase."""
+
+    protocols: Annotated[dict[str, str], _about("Fleet or group of clients → the protocol it spoke.")]
+    publish_ms: Annotated[Percentiles, _about("From sending to the answer; without samples where nobody answers.")]
+    subscribe_ms: Annotated[Percentiles, _about("From asking for a topic to the answer.")]
+    register_ms: Annotated[Percentiles, _about("One call that registered a topic, device or client.")]
+    total_publish_s: Annotated[float | None, _about("First send to last send or answer.")]
+    successful: Annotated[int, _about("Publishes that were answered well, or sent where nobody answers.")]
+    failed: Annotated[int, _about("Publishes that were refused, failed, never answered or never sent.")]
+    payload_bytes: Annotated[float | None, _about("Mean payload of one publish.")]
+    structure_bytes: Annotated[float | None, _about("Mean size of the structure around it: the body, JSON and all.")]
+    url_bytes: Annotated[float | None, _about("Mean size of the address: path and query, or topic.")]
+    wire_bytes: Annotated[float | None, _about("Mean bytes written for one publish, headers and all.")]
+    overhead: Annotated[float | None, _about("Bytes written for every byte of payload: wire_bytes ÷ payload_bytes.")]
+    traffic_bytes: Annotated[int, _about("Generated traffic: protocol bytes of all publishes and deliveries.")]
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,6 +278,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     groups: Annotated[list[Group], _about("By publishing fleet, listening fleet and effective QoS.")]
     balance: Annotated[list[Balance], _about("Shared groups.")]
     services: Annotated[list[Service], _about("What each service used in the measure phase.")]
+    middleware: Annotated[Middleware | None, _about("What publishing through this contender costs.")] = None
     battle: Annotated[dict[str, Any] | None, _about("The battle it belongs to: id, block, order.")] = None
     tags: dict[str, str] = {}
 

@@ -10,6 +10,7 @@ from battlebrokers.analysis import figures
 from battlebrokers.analysis.expectations import Figures, judge_expectations, judge_promises
 from battlebrokers.analysis.facts import Facts, phase_ns, read_facts
 from battlebrokers.analysis.latency import latencies
+from battlebrokers.analysis.middleware import middleware
 from battlebrokers.analysis.model import Contender, PhaseSpan, Summary
 from battlebrokers.analysis.trust import judge_trust
 from battlebrokers.analysis.verdict import judge
@@ -40,6 +41,7 @@ def summarize(facts: Facts) -> Summary:
         tick_ms=manifest.tick_ns / MILLISECOND_NS,
     )
     services = figures.services(facts)
+    volumes = figures.volumes(facts)
     trust = judge_trust(facts, seen.latencies, seen.messages, seen.publishing, services)
     judged = [*judge_expectations(manifest.scenario.expect, seen), *judge_promises(seen.groups)]
     verdict, reasons = judge(manifest.state, manifest.state_detail, trust, judged)
@@ -57,7 +59,7 @@ def summarize(facts: Facts) -> Summary:
         messages=seen.messages,
         latency_ms=seen.latencies,
         rates=seen.rates,
-        bytes=figures.volumes(facts),
+        bytes=volumes,
         trust=trust,
         expectations=judged,
         state=manifest.state,
@@ -81,6 +83,7 @@ def summarize(facts: Facts) -> Summary:
         groups=seen.groups,
         balance=figures.balance(facts),
         services=services,
+        middleware=middleware(facts, seen.messages, seen.publishing, seen.latencies, volumes, seen.actions),
         battle=msgspec.structs.asdict(manifest.battle) if manifest.battle else None,
         tags=manifest.tags,
     )

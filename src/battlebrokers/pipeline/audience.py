@@ -20,7 +20,7 @@ from battlebrokers.pipeline.session import is_small
 from battlebrokers.pipeline.small_frames import small_frame
 from battlebrokers.pipeline.timeframe import Timeframe
 from battlebrokers.pipeline.topic_match import match_topics
-from battlebrokers.tables import DELIVERIES, NODES, OPERATIONS, PUBLISHES
+from battlebrokers.tables import ACKS, DELIVERIES, NODES, OPERATIONS, PUBLISHES
 
 _ROWS_PER_PARTITION = 1_500_000
 _OPERATION_COLUMNS = (
@@ -44,6 +44,8 @@ class Facts:
     """Some arrivals carry no header: match them by order."""
     has_retained: bool
     """Some messages were published to be kept."""
+    has_failures: bool
+    """Some messages may have been refused or have failed."""
     has_shares: bool
     has_mixed: bool
     """Some clients listen both for themselves and for a group, or for several groups."""
@@ -60,6 +62,7 @@ class _Topics:
     names: list[str]
     has_headerless: bool
     has_retained: bool
+    has_failures: bool
 
 
 def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, DataFrame]]:
@@ -91,6 +94,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
         partitions=max(1, min(4000, rows // _ROWS_PER_PARTITION)),
         has_headerless=topics.has_headerless,
         has_retained=topics.has_retained,
+        has_failures=topics.has_failures or bool(evidence.rows(ACKS)),
         has_shares=bool(groups),
         has_mixed=bool(mixed),
         fan_out=_fan_out(routes, [(number_of[spell.filter], listener(spell)) for spell in spells]),
@@ -147,16 +151,23 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
 def _topics(evidence: Evidence) -> _Topics:
     """The distinct topics published to, and whether any message needs a special way, all in one pass."""
     published = evidence.frame(PUBLISHES).select(
-        "topic", F.lit(False).alias("headerless"), F.col("retain").alias("kept")
+        "topic",
+        F.lit(False).alias("headerless"),
+        F.col("retain").alias("kept"),
+        F.col("outcome").isin("refused", "failed").alias("wrong"),
     )
     arrived = evidence.frame(DELIVERIES).select(
-        F.lit(None).cast("string").alias("topic"), (F.col("device") < 0).alias("headerless"), F.lit(False).alias("kept")
+        F.lit(None).cast("string").alias("topic"),
+        (F.col("device") < 0).alias("headerless"),
+        F.lit(False).alias("kept"),
+        F.lit(False).alias("wrong"),
     )
-    found = published.union(arrived).groupBy("topic").agg(F.max("headerless"), F.max("kept")).collect()
+    flags = [F.max(name) for name in ("headerless", "kept", "wrong")]
+    found = published.union(arrived).groupBy("topic").agg(*flags).collect()
     names = sorted(row[0] for row in found if row[0] is not None)
     if len(names) > MAX_TOPICS:
         raise PipelineError(f"the run used {len(names)} topics, more than the {MAX_TOPICS} we can tell apart")
-    return _Topics(names, any(row[1] for row in found), any(row[2] for row in found))
+    return _Topics(names, *(any(row[place] for row in found) for place in (1, 2, 3)))
 
 
 def _operations(evidence: Evidence) -> Iterable[Operation]:

@@ -28,6 +28,7 @@ from battlebrokers.pipeline.steps.arrivals import arrive
 from battlebrokers.pipeline.steps.balance import balance
 from battlebrokers.pipeline.steps.by_order import ordered_arrivals, queue_arrivals, untraced_journeys
 from battlebrokers.pipeline.steps.expectations import expect
+from battlebrokers.pipeline.steps.failures import failures
 from battlebrokers.pipeline.steps.journeys import journey, last_published
 from battlebrokers.pipeline.steps.kept import claim_kept, kept_journeys, owe_kept
 from battlebrokers.pipeline.steps.latencies import latencies
@@ -44,6 +45,7 @@ from battlebrokers.tables import (
     BALANCE,
     DELIVERIES,
     DERIVED,
+    FAILURES,
     JOURNEYS,
     LATENCIES,
     LEDGER,
@@ -126,6 +128,7 @@ STEPS = (
     Step("timeline", timeline, ("facts", "publishes", "deliveries", "journeys", "fleets"), makes=TIMELINE),
     Step("latencies", latencies, ("facts", "publishes", "journeys", "fleets"), makes=LATENCIES),
     Step("publishing", publishing, ("facts", "publishes", "journeys", "fleets"), makes=PUBLISHING),
+    Step("failures", failures, ("facts", "publishes", "fleets"), makes=FAILURES),
     Step("ledger", ledger, ("journeys",), makes=LEDGER),
     Step("actions", actions, ("operations", "fleets"), makes=ACTIONS),
     Step("services", services, ("facts", "resources"), makes=SERVICES),

@@ -9,8 +9,10 @@ from rich.text import Text
 from battlebrokers.analysis.capture_cost import CaptureCost
 from battlebrokers.analysis.comparison import Comparison, Row
 from battlebrokers.analysis.metrics import METRICS
-from battlebrokers.analysis.ranking import Ranking, Standing
+from battlebrokers.analysis.model import Summary
+from battlebrokers.analysis.ranking import Ranking, Standing, label_of
 from battlebrokers.analysis.story import tell, tell_notes
+from battlebrokers.report.middleware import HEAD, costs, explain
 from battlebrokers.report.terminal import VERDICT_STYLES, unfolded
 from battlebrokers.report.wording import NOTHING, metric_text, ratio_text
 from battlebrokers.units import format_count
@@ -47,8 +49,26 @@ def print_battle(console: Console, ranking: Ranking) -> None:
     for sentence in tell(ranking):
         _say(console, Text(f"  {sentence}", "bold"))
     console.print(ranking_table(ranking))
+    _print_costs(console, ranking)
     for note in tell_notes(ranking):
         _say(console, Text(f"  note: {note}", "dim"))
+
+
+def _print_costs(console: Console, ranking: Ranking) -> None:
+    """What publishing costs, where it is not MQTT on both sides."""
+    by_label: dict[str, list[Summary]] = {standing.contender: [] for standing in ranking.standings}
+    for summary in ranking.summaries:
+        by_label[label_of(summary, ranking.summaries)].append(summary)
+    found = costs(list(by_label.items()))
+    if all(set(cost.middleware.protocols.values()) <= {"mqtt"} for cost in found):
+        return
+    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
+    for place, column in enumerate(("contender", *HEAD)):
+        table.add_column(column, justify="left" if place < 3 else "right", overflow="fold")
+    for cost in found:
+        table.add_row(Text(cost.label, "bold"), *cost.cells)
+    _say(console, Text(f"  {explain(found)}", "bold"))
+    console.print(table)
 
 
 def ranking_table(ranking: Ranking) -> Table:

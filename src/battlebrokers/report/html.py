@@ -24,6 +24,7 @@ from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import UsageError
 from battlebrokers.report import view
 from battlebrokers.report.charts import all_charts
+from battlebrokers.report.middleware import section as middleware_section
 from battlebrokers.report.pool import make_pools
 from battlebrokers.report.sentences import describe_charts, verdict_sentence
 from battlebrokers.report.wire import wire_view
@@ -93,6 +94,7 @@ def render_report(conclusions: Sequence[Conclusion], place: Path | None = None) 
         "lost_anything": any(one.summary.messages.lost for one in conclusions),
         "wire": wire,
         "battle_wire": side_by_side,
+        "middleware": middleware_section([(pool.label, [one.summary for one in pool.conclusions]) for pool in pools]),
         "links": {one.summary.run: link_to(one, place) for one in conclusions} if several else {},
         "descriptions": describe_charts(pools) | captured["descriptions"],
         "island": json_island(

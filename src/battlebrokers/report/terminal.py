@@ -38,6 +38,10 @@ def run_lines(conclusion: Conclusion) -> Iterator[Text]:
     yield _traffic(summary)
     yield from _latency(summary)
     yield _ledger(summary)
+    if summary.messages.failures:
+        kinds = "   ".join(f"{kind} {format_count(n)}" for kind, n in summary.messages.failures.items())
+        yield _line("", ("publishes without success: ", "dim"), (kinds, "bold red"))
+    yield from _cost(summary)
     yield from _resources(summary)
     yield from _trust(summary)
     for index, finding in enumerate(conclusion.findings[:MOST_FINDINGS]):
@@ -122,6 +126,17 @@ def _ledger(summary: Summary) -> Text:
     others = ("indeterminate", "duplicates", "reordered", "late", "unexpected", "recovered", "retained")
     parts += [(f"   {name} {format_count(count)}", "") for name in others if (count := getattr(counts, name))]
     return _line("LEDGER", *parts)
+
+
+def _cost(summary: Summary) -> Iterator[Text]:
+    """What a publish costs, where it is more than an MQTT packet."""
+    cost = summary.middleware
+    if cost is None or cost.wire_bytes is None or set(cost.protocols.values()) <= {"mqtt"}:
+        return
+    spoken = ", ".join(f"{name} over {protocol}" for name, protocol in cost.protocols.items())
+    sizes = f"structure {format_size(cost.structure_bytes or 0)}   URL {format_size(cost.url_bytes or 0)}"
+    times = f"   {cost.overhead:.3g} × the payload" if cost.overhead is not None else ""
+    yield _line("PUBLISHING", f"{sizes}   wire {format_size(cost.wire_bytes)}{times}", (f"   {spoken}", "dim"))
 
 
 def _resources(summary: Summary) -> Iterator[Text]:

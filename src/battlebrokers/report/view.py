@@ -117,8 +117,8 @@ def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
         for row in conclusion.facts.actions.to_pylist()
         if row["outcome"] != "ok"
     ]
+    rows += [("publish", f"no success: {kind}", n) for kind, n in summary.messages.failures.items()]
     publishing = {
-        "refused": "refused by the broker",
         "unacked": "never acknowledged",
         "unsent": "never left the device",
     }

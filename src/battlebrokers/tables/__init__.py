@@ -5,7 +5,7 @@ from __future__ import annotations
 from battlebrokers.tables.base import LAYERS, Column, Table
 from battlebrokers.tables.deliveries import DELIVERIES
 from battlebrokers.tables.journeys import JOURNEYS
-from battlebrokers.tables.measures import ACTIONS, BALANCE, LATENCIES, LEDGER, PUBLISHING, SERVICES, TIMELINE
+from battlebrokers.tables.measures import ACTIONS, BALANCE, FAILURES, LATENCIES, LEDGER, PUBLISHING, SERVICES, TIMELINE
 from battlebrokers.tables.messages import EXCHANGES, MESSAGES
 from battlebrokers.tables.operations import NODES, OPERATIONS
 from battlebrokers.tables.packets import PACKETS
@@ -15,7 +15,7 @@ from battlebrokers.tables.streams import STREAMS
 from battlebrokers.tables.wire import ENDINGS, EXAMPLES, HOPS, KINDS, PASSAGES, RESPONSES, TRAFFIC
 
 RECORDED = (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES, RESOURCES, CLOCKS)
-DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, PUBLISHING, ACTIONS, BALANCE, SERVICES)
+DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, PUBLISHING, FAILURES, ACTIONS, BALANCE, SERVICES)
 DECODED = (PACKETS, STREAMS, MESSAGES, EXCHANGES)
 WIRE = (HOPS, RESPONSES, TRAFFIC, KINDS, PASSAGES, ENDINGS, EXAMPLES)
 ALL_TABLES = tuple(sorted(RECORDED + DECODED + DERIVED + WIRE, key=lambda table: LAYERS.index(table.layer)))
@@ -32,6 +32,7 @@ __all__ = [
     "ENDINGS",
     "EXAMPLES",
     "EXCHANGES",
+    "FAILURES",
     "HOPS",
     "JOURNEYS",
     "KINDS",

@@ -129,9 +129,10 @@ PUBLISHING = Table(
         Column("qos", "int8", "Published QoS."),
         Column("planned", "int64", "Messages that became due."),
         Column("sent", "int64", "Messages handed to the transport."),
-        Column("acked", "int64", "Messages whose completion contract was met (QoS 1 and 2)."),
+        Column("acked", "int64", "Messages whose completion contract was met."),
         Column("refused", "int64", "Messages the broker refused."),
-        Column("unacked", "int64", "Sent with QoS 1 or 2 and never acknowledged."),
+        Column("failed", "int64", "Messages that got no proper answer."),
+        Column("unacked", "int64", "Sent, and the answer that was due never came."),
         Column("unsent", "int64", "Messages that never left."),
         Column("held_window", "int64", "Messages that waited because the in-flight window was full."),
         Column("held_socket", "int64", "Messages that waited because the broker did not read."),
@@ -144,7 +145,21 @@ PUBLISHING = Table(
         Column("wire_bytes", "int64", "Protocol bytes of the sent ones."),
         Column("first_sent_ns", "int64", "First send.", nullable=True),
         Column("last_sent_ns", "int64", "Last send.", nullable=True),
+        Column("last_acked_ns", "int64", "Last answer, good or bad.", nullable=True),
         Column("last_received_ns", "int64", "Last first-arrival of any of them: total time runs from first send to here.", nullable=True),
+    ),
+)
+
+FAILURES = Table(
+    name="failures",
+    layer="measures",
+    about="Messages of one fleet that were refused or failed for one reason.",
+    columns=(
+        Column("phase", "string", "Phase of the planned time."),
+        Column("fleet", "string", "The fleet."),
+        Column("outcome", "string", "`refused` or `failed`."),
+        Column("reason", "int16", "As in `publishes`.", nullable=True),
+        Column("n", "int64", "How many."),
     ),
 )
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from battlebrokers.tables.base import Column, Table
 
+FAILURES: dict[int, str] = {
+    -2: "timeout", -3: "closed", -4: "truncated", -5: "malformed", -6: "unexpected answer", -7: "TLS",
+}
+"""What a negative `reason` stands for."""
+
 PUBLISHES = Table(
     name="publishes",
     layer="recorded",

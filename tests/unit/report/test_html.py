@@ -60,7 +60,7 @@ def test_the_verdict_comes_first_in_a_sentence(make_run):
 def test_the_sections_are_in_the_promised_order(make_run):
     html = page(make_run().lifelike(rate=20))
     ids = re.findall(r'<section id="([^"]+)"', html)
-    assert ids == ["latency", "time", "resources", "ledger", "findings", "trust", "method", "data"]
+    assert ids == ["latency", "time", "resources", "cost", "ledger", "findings", "trust", "method", "data"]
 
 
 def test_a_void_run_says_why_it_cannot_be_trusted(make_run):

@@ -94,10 +94,10 @@ def test_beside_the_slowest_a_usual_and_the_lost_messages_can_be_looked_at(tmp_p
     assert journeys[-2]["took"] == "1.3 ms"
 
 
-def test_a_captured_run_has_a_section_between_resources_and_ledger(make_run):
+def test_a_captured_run_has_a_section_after_resources(make_run):
     html = render_report([draw_conclusion(captured_run(make_run))])
     ids = re.findall(r'<section id="([^"]+)"', html)
-    assert ids == ["latency", "time", "resources", "wire", "ledger", "findings", "trust", "method", "data"]
+    assert ids == ["latency", "time", "resources", "wire", "cost", "ledger", "findings", "trust", "method", "data"]
     assert '<a href="#wire">On the wire</a>' in html
     assert len(html.encode()) < 3_000_000
 

@@ -18,7 +18,7 @@ def settled() -> Column:
     return (
         F.when(outcome == "acked", F.lit(ACKED))
         .when(outcome == "refused", F.lit(REFUSED))
-        .when((outcome == "sent") | (F.col("qos") == 0), F.lit(SENT))
+        .when(outcome == "sent", F.lit(SENT))
         .otherwise(F.lit(UNACKED))
     )
 

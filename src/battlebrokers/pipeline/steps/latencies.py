@@ -69,9 +69,10 @@ def _sending(facts: Facts, publishes: DataFrame, fleets: DataFrame) -> DataFrame
         )
     )
     waited, left_ns = F.col("held") != "no", sent_ns - planned_ns
-    return _kinds(
-        sent, lag=F.when(~waited, left_ns), held=F.when(waited, left_ns), publish=F.col("acked_ns") - sent_ns
-    ).where(F.col("ns").isNotNull())
+    answered = F.when(F.col("outcome") != "failed", F.col("acked_ns") - sent_ns)
+    return _kinds(sent, lag=F.when(~waited, left_ns), held=F.when(waited, left_ns), publish=answered).where(
+        F.col("ns").isNotNull()
+    )
 
 
 def _kinds(rows: DataFrame, **delays_ns: Column) -> DataFrame:

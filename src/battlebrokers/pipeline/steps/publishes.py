@@ -10,11 +10,12 @@ def settle(recorded_publishes: DataFrame, acks: DataFrame | None = None) -> Data
     """The recorded publishes with late acknowledgements folded in; same columns."""
     if acks is None:
         return recorded_publishes
-    answer = F.col("outcome").isin("acked", "refused")
+    answer = F.col("outcome").isin("acked", "refused", "failed")
     late = acks.groupBy("device", "seq").agg(
         F.min(F.when(answer, F.col("acked_ns"))).alias("late_ns"),
         F.max(F.col("outcome") == "acked").alias("late_acked"),
         F.max(F.col("outcome") == "refused").alias("late_refused"),
+        F.max(F.col("outcome") == "failed").alias("late_failed"),
         F.max(F.when(answer, F.col("reason"))).alias("late_reason"),
         F.count(F.when(F.col("outcome") == "resent", 1)).alias("resent"),
     )
@@ -23,6 +24,7 @@ def settle(recorded_publishes: DataFrame, acks: DataFrame | None = None) -> Data
     outcome = (
         F.when(open_still & F.col("late_acked"), F.lit("acked"))
         .when(open_still & F.col("late_refused"), F.lit("refused"))
+        .when(open_still & F.col("late_failed"), F.lit("failed"))
         .otherwise(F.col("outcome"))
     )
     return recorded_publishes.join(late, ["device", "seq"], "left").select(

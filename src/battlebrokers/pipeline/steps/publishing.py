@@ -27,6 +27,7 @@ def publishing(facts: Facts, publishes: DataFrame, journeys: DataFrame, fleets: 
             _how_many(sent).alias("sent"),
             _how_many(outcome == "acked").alias("acked"),
             _how_many(outcome == "refused").alias("refused"),
+            _how_many(outcome == "failed").alias("failed"),
             _how_many(sent & (outcome == "unacked")).alias("unacked"),
             _how_many(~sent).alias("unsent"),
             *[_how_many(held == why).alias(f"held_{why}") for why in ("window", "socket", "offline")],
@@ -35,6 +36,7 @@ def publishing(facts: Facts, publishes: DataFrame, journeys: DataFrame, fleets: 
             *[F.sum(F.when(sent, F.col(size)).otherwise(F.lit(0))).alias(size) for size in _SIZES],
             F.min("sent_ns").alias("first_sent_ns"),
             F.max("sent_ns").alias("last_sent_ns"),
+            F.max("acked_ns").alias("last_acked_ns"),
         )
     )
     arrived = (
