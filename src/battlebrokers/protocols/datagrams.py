@@ -127,6 +127,10 @@ class Datagrams:
             pass
         except OSError as error:
             failed = error
+        if (failed is not None or not came) and self._reading:
+            # An ICMP error wakes the loop once; libuv then watches the socket no more unless told anew.
+            self.pause()
+            self.resume()
         if came:
             self._reader.datagrams_came(self, came)
         if failed is not None:
