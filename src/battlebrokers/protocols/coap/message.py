@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from aiocoap.numbers.optionnumbers import OptionNumber
 from aiocoap.options import Options
-from aiocoap.optiontypes import UintOption
+from aiocoap.optiontypes import ContentFormatOption, UintOption
 
 from battlebrokers.errors import InputError
 
@@ -171,4 +171,4 @@ def option_value(number: int, text: bytes) -> bytes:
 
 
 def _is_uint(number: int) -> bool:
-    return isinstance(OptionNumber(number).create_option(decode=b""), UintOption) or number == CONTENT_FORMAT
+    return isinstance(OptionNumber(number).create_option(decode=b""), UintOption | ContentFormatOption)
