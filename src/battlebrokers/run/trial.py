@@ -45,6 +45,9 @@ PAYLOADS: dict[str, bytes] = {
 }
 
 
+_FIRST = next(iter(PAYLOADS))
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that was tried; `holds` is None when it is not offered or could not be tried."""
@@ -179,8 +182,9 @@ class Trial:
             async with self._crew(speaks, hears) as crew:
                 self._note(name, "registering, connecting, subscribing", True)
                 await self._try_payloads(name, crew)
-                await self._try_apart(name, crew)
-                await self._try_wildcards(name, hears, crew)
+                if crew.ear.heard:
+                    await self._try_apart(name, crew)
+                    await self._try_wildcards(name, hears, crew)
         except BattleError as error:
             self._note(name, "registering, connecting, subscribing", False, error.message)
             return
@@ -193,15 +197,18 @@ class Trial:
             if limit is not None and len(payload) > limit:
                 self._note(name, what, None, f"{able.protocol} takes {limit} bytes at most")
                 continue
+            if self.findings[-1].holds is False and what != _FIRST:
+                self._note(name, what, None, "not tried, because the one before failed")
+                continue
             token = crew.publish(0, _TOPICS[0], payload)
             came = await crew.until(lambda sent=payload: crew.has("everything", sent))  # type: ignore[misc]
-            self._note(name, what, came, "" if came else crew.why)
-            if what == next(iter(PAYLOADS)) and crew.qos in able.acknowledges:
+            if what == _FIRST and crew.qos in able.acknowledges:
                 answered = await crew.until(lambda sent=token: sent in crew.ear.ended)  # type: ignore[misc]
                 how, reason = crew.ear.ended.get(token, (None, 0))
                 acked = how is Completion.ACKED
                 detail = "" if acked else f"{how.name.lower()}, {reason}" if how else "no answer came"
                 self._note(name, "a publish is answered", answered and acked, detail)
+            self._note(name, what, came, "" if came else crew.why)
 
     async def _try_apart(self, name: str, crew: _Crew) -> None:
         payload = b"for those who listen to the second topic"

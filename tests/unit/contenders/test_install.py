@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from battlebrokers.contenders import install as install_module
-from battlebrokers.contenders.availability import Available
-from battlebrokers.contenders.reader import find_contender
+from battlebrokers.contenders.availability import Available, Missing, availability
+from battlebrokers.contenders.reader import find_contender, parse_contender
 from battlebrokers.errors import EnvironmentNotReady
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "install-brokers"
@@ -54,6 +57,49 @@ def test_node_modules_go_into_the_cache_without_scripts_or_lock(
     assert f"--prefix {cache}/battlebrokers/aedes" in asked
     assert "--no-package-lock" in asked
     assert "--ignore-scripts" in asked
+
+
+THING = """
+name: thing
+about: A program of a package.
+needs: {{thing: {{{kind}: thing}}}}
+install: {install}
+ports: [http]
+endpoints: {{tcp: "mqtt://${{host}}:${{port.http}}"}}
+run: {{command: ["${{thing}}", "${{thing.folder}}"]}}
+"""
+
+
+def test_what_node_packages_depend_on_can_be_pinned(
+    program: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "cache" / "battlebrokers" / "thing"
+    here = folder / "node_modules" / "thing"
+    program("npm", f'/bin/mkdir -p {here} && echo \'{{"version": "0.0.16"}}\' > {here}/package.json')
+    text = THING.format(kind="node", install='{npm: [thing@0.0.16], npm-overrides: [old@1.0.3, "@scope/x@2.2.4"]}')
+    found = install_module.install(parse_contender(text, "thing.yaml"))
+    assert (found.version, found.found["thing.folder"]) == ("0.0.16", str(here))
+    assert json.loads((folder / "package.json").read_text())["overrides"] == {"old": "1.0.3", "@scope/x": "2.2.4"}
+
+
+def test_a_python_program_may_have_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    wheel = tmp_path / "thing-3.4-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("thing/__init__.py", "")
+        packed.writestr("thing-3.4.dist-info/METADATA", "Metadata-Version: 2.1\nName: thing\nVersion: 3.4\n")
+        packed.writestr("thing-3.4.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        packed.writestr("thing-3.4.dist-info/RECORD", "")
+    contender = parse_contender(THING.format(kind="python", install=f"{{pip-own: [{wheel}]}}"), "thing.yaml")
+    missing = availability(contender)
+    assert isinstance(missing, Missing)
+    assert missing.hint == "bb brokers install thing"
+    found = install_module.install(contender)
+    own = tmp_path / "cache" / "battlebrokers" / "thing" / "venv"
+    assert (found.version, found.found["thing"]) == ("3.4", str(own / "bin" / "python"))
+    assert Path(found.found["thing.folder"]).is_dir()
+    assert importlib.util.find_spec("thing") is None
 
 
 def test_without_root_the_error_says_what_to_type(

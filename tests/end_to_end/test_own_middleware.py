@@ -1,0 +1,83 @@
+"""The how-to is true: a made-up middleware, one file, no Python, and every line it promises is printed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from battlebrokers.contenders.reader import parse_contender
+from battlebrokers.errors import InputError
+from support.runs import bb, run_for_real, write_scenario
+
+HOW_TO = (Path(__file__).parents[2] / "docs" / "how-to" / "add-a-middleware.md").read_text(encoding="utf-8")
+SERVER = Path(__file__).parents[1] / "support" / "noticeboard.py"
+[SPEC] = re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL)
+
+TALK = """
+name: notes
+protocol: http
+seed: 3
+fleets:
+  rooms: {devices: 4, topic: "house/{device}", payload: {random_bytes: 40..400}, every: 50ms, at_most: 20}
+clients:
+  wall: {count: 2, subscribe: ["house/+"]}
+phases: {connect: 100/s, measure: 2s, drain: 10s}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the file of the how-to, and the made-up program on PATH."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    program = programs / "noticeboard"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SERVER}" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    (tmp_path / "noticeboard.yaml").write_text(SPEC, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.broker
+def test_what_the_how_to_prints_is_what_is_printed(folder: Path) -> None:
+    tried = bb("brokers", "test", "noticeboard.yaml", cwd=folder)
+    assert tried.code == 0, tried.out + tried.err
+    [promised] = re.findall(r"\$ bb brokers test noticeboard.yaml\n(.*?)```", HOW_TO, re.DOTALL)
+    assert tried.out.splitlines() == promised.splitlines()
+
+
+@pytest.mark.broker
+def test_a_file_that_promises_what_does_not_come_is_found_out(folder: Path) -> None:
+    (folder / "wrong.yaml").write_text(
+        SPEC.replace('"${payload}"}, is: 201', '"${payload}"}, is: 299'), encoding="utf-8"
+    )
+    tried = bb("brokers", "test", "wrong.yaml", "--json", cwd=folder)
+    assert tried.code == 10, tried.out + tried.err
+    failed = [each for each in tried.json() if each["holds"] is False]
+    assert [(each["what"], each["detail"]) for each in failed] == [("a publish is answered", "refused, 201")]
+
+
+@pytest.mark.broker
+def test_the_middleware_of_the_how_to_carries_a_scenario(folder: Path) -> None:
+    run = run_for_real(write_scenario(folder, TALK), str(folder / "noticeboard.yaml"), folder / "runs")
+    manifest = run.read_manifest()
+    assert manifest.state == "finished", manifest.detail
+    counted = manifest.workers[0].counters
+    assert counted["sent"] == 80
+    assert counted["received"] == 160
+
+
+def test_the_mistake_of_the_how_to_is_told_as_it_says() -> None:
+    [promised] = re.findall(r"```text\n(.*?)\n```", HOW_TO, re.DOTALL)
+    with pytest.raises(InputError) as caught:
+        parse_contender(SPEC.replace("${payload}", "${paylod}"), "noticeboard.yaml")
+    assert promised in caught.value.message
+
+
+def test_the_file_is_as_long_as_the_how_to_says() -> None:
+    lines = [line for line in SPEC.splitlines() if line.strip() and not line.strip().startswith("#")]
+    assert "Twenty-three lines." in HOW_TO
+    assert len(lines) == 23
