@@ -47,6 +47,8 @@ def notes(plan: Plan) -> list[str]:
         for name, clients in scenario.clients.items()
         if clients.share
     ]
+    if scenario.phases.until_silent:
+        lines.append("The load ends as soon as every device has said all it may.")
     if scenario.repetitions > 1:
         lines.append(f"All of it {scenario.repetitions} times.")
     return lines

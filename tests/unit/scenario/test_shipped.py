@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from battlebrokers.pacing.schedule import Schedule
 from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import load_scenario
 from battlebrokers.scenario.shipped import scenario_folder, shipped_path, shipped_scenarios
@@ -22,6 +25,7 @@ OURS = {
     "smart-city", "one-to-one", "fan-in", "fan-out", "one-to-one-shared", "fan-in-shared", "fan-out-shared",
     "many-publishers-no-subscriber", "many-publishers-one-subscriber", "few-publishers-many-subscribers",
     "thesis-baseline", "retained", "persistent-offline", "reconnect-storm", "slow-subscriber",
+    "middleware-small", "middleware-large",
 }  # fmt: skip
 
 
@@ -83,7 +87,7 @@ def test_ours_are_content_with_mqtt_311_and_qos_1(name: str) -> None:
     plan = build_plan(load_scenario(name).scenario)
     assert {node.connection.version for node in (*plan.devices(), *plan.clients())} == {"3.1.1"}
     assert max(device.qos for device in plan.devices()) <= 1
-    assert plan.estimate.duration_ns < 60 * 10**9
+    assert name.startswith("middleware") or plan.estimate.duration_ns < 60 * 10**9
 
 
 @pytest.mark.parametrize("name", shipped_scenarios())
@@ -115,3 +119,21 @@ def test_the_readme_names_every_scenario() -> None:
 def test_only_our_names_are_names() -> None:
     assert shipped_path("../pyproject") is None
     assert shipped_path("smart-city") is not None
+
+
+@pytest.mark.parametrize(("name", "payload_bytes"), [("middleware-small", 22), ("middleware-large", 10_012)])
+@pytest.mark.parametrize(("scale", "publishes"), [(1.0, 20_000), (0.01, 200)])
+def test_middlewares_get_so_many_publishes_at_no_more_than_a_hundred_a_second(
+    name: str, payload_bytes: int, scale: float, publishes: int
+) -> None:
+    plan = build_plan(load_scenario(name, scale=scale).scenario)
+    assert plan.until_silent
+    times_ns: list[int] = []
+    for device in plan.devices():
+        schedule = Schedule(device.pace, device.seed, device.at_most, plan.phases.load_ns)
+        times_ns += schedule.take(plan.phases.load_ns, 10**6).tolist()
+        assert len(device.topics) == len({*device.topics}) == 4
+        assert device.payload.size.high == payload_bytes  # type: ignore[union-attr]
+        assert device.connection.protocol == "auto"
+    assert len(times_ns) == publishes
+    assert max(Counter(at_ns // 10**9 for at_ns in times_ns).values()) <= 100
