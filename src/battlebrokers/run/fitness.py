@@ -122,6 +122,15 @@ def _beyond_links(scenario: Scenario, offers: Mapping[str, Offer]) -> Iterator[s
         qos = _said(scenario, group, "qos") or 0
         if qos not in able.qos:
             yield f"{name} asks for QoS {qos}, {protocol} knows {_words(map(str, able.qos))}"
+        dialect = " in its dialect" if offers[protocol].scripted else ""
+        for wanted, honoured, what in (
+            (_said(scenario, group, "retain"), able.retain, "retained messages"),
+            (_said(scenario, group, "session") == "persistent", able.persistent_session, "persistent sessions"),
+            (group.will is not None, able.will, "wills"),
+            (isinstance(group, Clients) and group.share is not None, able.shared_subscription, "shared subscriptions"),
+        ):
+            if wanted and not honoured:
+                yield f"{name} wants {what}, and there are none over {protocol}{dialect}"
         limit = able.largest_payload_bytes
         payload = _said(scenario, group, "payload") if isinstance(group, Fleet) else None
         if limit is not None and payload is not None:

@@ -77,6 +77,42 @@ def test_what_cannot_be_honoured_is_refused_with_the_reason(bridge: str, overrid
     assert reason in caught.value.message
 
 
+DIALECT = """\
+name: hub
+about: Speaks MQTT in its own way.
+run: {external: true}
+ports: {mqtt: 1883}
+endpoints: {tcp: "mqtt://${host}:${port.mqtt}"}
+capabilities: {qos: 1, shared: true}
+speak:
+  mqtt:
+    publish: {publish: "in/${topic}", json: {data: "${payload}"}}
+    subscribe: {steps: {subscribe: "out/${filter}"}, wildcards: true}
+    notification: {payload: $.data}
+"""
+
+
+def test_what_a_dialect_has_no_words_for_is_refused_with_all_reasons(tmp_path: Path) -> None:
+    (tmp_path / "hub.yaml").write_text(DIALECT)
+    hub = str(tmp_path / "hub.yaml")
+    refuse_what_cannot_be_honoured(scenario("fleets.air.qos=1"), hub)
+    asked = scenario("clients.all.share=group", "clients.all.session=persistent", "fleets.air.qos=2")
+    with pytest.raises(InputError) as caught:
+        refuse_what_cannot_be_honoured(asked, hub)
+    for reason in (
+        "all wants persistent sessions, and there are none over mqtt in its dialect",
+        "all wants shared subscriptions, and there are none over mqtt in its dialect",
+        "air asks for QoS 2, it honours up to 1",
+    ):
+        assert reason in caught.value.message
+
+
+def test_publishers_and_subscribers_may_speak_different_protocols(bridge: str) -> None:
+    refuse_what_cannot_be_honoured(scenario("fleets.air.protocol=http"), bridge)
+    with pytest.raises(InputError, match="all subscribes over http"):
+        refuse_what_cannot_be_honoured(scenario("clients.all.protocol=http"), bridge)
+
+
 def test_a_url_of_another_protocol_is_refused() -> None:
     refuse_what_cannot_be_honoured(scenario("protocol=amqp"), "amqp://127.0.0.1")
     with pytest.raises(InputError, match=r"air speaks mqtt, its URL says coap"):
