@@ -10,13 +10,15 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
 from support.middleware.process import contract_server
 from support.oracles import place
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.broker
 SESSIONS = Path(place.__file__).parent
 
 
@@ -50,6 +52,8 @@ def said(command: list[str | Path]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_filip_finds_orion(python_clients: Path, mqtt_port: int) -> None:
     with contract_server("orion") as ports:
         url, mqtt = f"http://127.0.0.1:{ports['http']}", f"mqtt://127.0.0.1:{mqtt_port}"
@@ -73,6 +77,8 @@ def test_filip_finds_orion(python_clients: Path, mqtt_port: int) -> None:
     assert seen["gone"][1]["error"] == "NotFound"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{}/api/rest", "ws://127.0.0.1:{}/api/websocket"])
 def test_the_devicehive_client_finds_devicehive(python_clients: Path, url: str) -> None:
     with contract_server("devicehive") as ports:
@@ -85,6 +91,8 @@ def test_the_devicehive_client_finds_devicehive(python_clients: Path, url: str) 
     assert seen["left"] == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_meshblu_clients_find_meshblu(node_clients: Path) -> None:
     with contract_server("meshblu") as ports:
         command = ["node", SESSIONS / "meshblu_session.cjs", node_clients, ports["http"], ports["mqtt"]]
@@ -103,3 +111,88 @@ def test_the_meshblu_clients_find_meshblu(node_clients: Path) -> None:
     assert seen["broadcast"] == {"devices": "*", "payload": "to all", "fromUuid": ids["sensor"]}
     assert [seen["updated"], seen["unregistered"]] == [{"uuid": ids["socket"]}] * 2
     assert seen["gone"] == 401
+
+
+def asked(url: str, method: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
+    """Status and JSON of an answer, also of one that says no."""
+    try:
+        with urlopen(Request(url, body, headers, method=method), timeout=20) as answer:
+            return answer.status, json.loads(answer.read() or b"null")
+    except HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read() or b"null")
+
+
+JSON = {"Content-Type": "application/json"}
+DEVICE = b'{"id": "d1", "type": "Device", "v": {"type": "Text", "value": "a"}}'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status", "error"),
+    [
+        ("POST", "/v2/entities", b"{", JSON, 400, "ParseError"),
+        ("POST", "/v2/entities", b'{"type": "Device"}', JSON, 400, "BadRequest"),
+        ("POST", "/v2/entities", b'{"id": "a b", "type": "Device"}', JSON, 400, "BadRequest"),
+        ("POST", "/v2/entities", b'{"id": "d2", "v": {"type": "Text", "value": "YQ=="}}', JSON, 400, "BadRequest"),
+        ("POST", "/v2/entities", DEVICE, {"Content-Type": "text/plain"}, 415, "UnsupportedMediaType"),
+        ("POST", "/v2/entities", None, JSON, 411, "ContentLengthRequired"),
+        ("POST", "/v2/entities", DEVICE, JSON, 422, "Unprocessable"),
+        ("PATCH", "/v2/entities/d1/attrs", b'{"w": {"value": 1}}', JSON, 422, "Unprocessable"),
+        ("PATCH", "/v2/entities/nobody/attrs", b'{"v": {"value": 1}}', JSON, 404, "NotFound"),
+        ("GET", "/v2/entities/d1/attrs/w", None, {}, 404, "NotFound"),
+        ("POST", "/v2/subscriptions", b'{"subject": {"entities": [{"id": "d1"}]}}', JSON, 400, "BadRequest"),
+        ("DELETE", "/v2/subscriptions/5aeb0ee97d4ef10a12a0262f", None, {}, 404, "NotFound"),
+    ],
+)
+def test_orion_refuses_as_documented(
+    orion: str, method: str, path: str, body: bytes | None, headers: dict[str, str], status: int, error: str
+) -> None:
+    found, told = asked(orion + path, method, body, **headers)
+    assert (found, told["error"]) == (status, error)
+    assert told["description"]
+
+
+@pytest.fixture(scope="module")
+def orion() -> Iterator[str]:
+    with contract_server("orion") as ports:
+        url = f"http://127.0.0.1:{ports['http']}"
+        assert asked(f"{url}/v2/entities", "POST", DEVICE, **JSON)[0] == 201
+        yield url
+
+
+def test_two_entities_of_one_id_are_too_many(orion: str) -> None:
+    assert asked(f"{orion}/v2/entities", "POST", b'{"id": "twin", "type": "A"}', **JSON)[0] == 201
+    assert asked(f"{orion}/v2/entities", "POST", b'{"id": "twin", "type": "B"}', **JSON)[0] == 201
+    assert asked(f"{orion}/v2/entities/twin", "GET")[0] == 409
+    assert asked(f"{orion}/v2/entities/twin?type=B", "GET") == (200, {"id": "twin", "type": "B"})
+
+
+def test_devicehive_refuses_as_documented() -> None:
+    with contract_server("devicehive") as ports:
+        base = f"http://127.0.0.1:{ports['http']}"
+        wrong = json.dumps({"login": "dhadmin", "password": "wrong"}).encode()
+        assert asked(f"{base}/auth/rest/token", "POST", wrong, **JSON) == (
+            401,
+            {"error": 401, "message": "Invalid credentials"},
+        )
+        assert asked(f"{base}/api/rest/device/dev1", "GET")[0] == 401
+        right = json.dumps({"login": "dhadmin", "password": "dhadmin_#911"}).encode()
+        _, tokens = asked(f"{base}/auth/rest/token", "POST", right, **JSON)
+        known = JSON | {"Authorization": f"Bearer {tokens['accessToken']}"}
+        note = b'{"notification": "temp"}'
+        assert asked(f"{base}/api/rest/device/nobody/notification", "POST", note, **known) == (
+            404,
+            {"error": 404, "message": "Device with such deviceId = nobody not found"},
+        )
+        assert asked(f"{base}/api/rest/device/dev1", "PUT", b"{}", **known)[0] == 400
+
+
+def test_meshblu_refuses_who_it_does_not_know() -> None:
+    with contract_server("meshblu") as ports:
+        base = f"http://127.0.0.1:{ports['http']}"
+        assert asked(f"{base}/messages", "POST", b"{}", **JSON) == (401, {"error": "unauthorized"})
+        _, device = asked(f"{base}/devices", "POST", b'{"type": "bb"}', **JSON)
+        known = {"meshblu_auth_uuid": device["uuid"], "meshblu_auth_token": device["token"]}
+        assert asked(f"{base}/devices/nobody", "GET", **known)[0] == 404
+        assert asked(f"{base}/devices/{device['uuid']}", "DELETE", **known) == (200, {"uuid": device["uuid"]})
+        assert asked(f"{base}/v2/whoami", "GET", **known)[0] == 401

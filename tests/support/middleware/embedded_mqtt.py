@@ -88,7 +88,7 @@ class EmbeddedMqtt:
         self._broker: Broker | None = None
 
     async def start(self, port: int) -> Callable[[], Awaitable[None]]:
-        logging.getLogger("amqtt").setLevel(logging.ERROR)
+        logging.disable(logging.ERROR)  # a port that is only tried is no news
         self._broker = Broker(
             {
                 "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},

@@ -30,7 +30,7 @@ class CoapSide(resource.Resource):
         self.devices = devices
 
     async def start(self, port: int) -> Callable[[], Awaitable[None]]:
-        context = await Context.create_server_context(self, bind=("127.0.0.1", port))
+        context = await Context.create_server_context(self, bind=("127.0.0.1", port), transports=["udp6"])
         return context.shutdown
 
     async def needs_blockwise_assembly(self, request: Message) -> bool:

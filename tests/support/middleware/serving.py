@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -24,14 +25,16 @@ def ports_from_command_line(*names: str) -> dict[str, int]:
     for name in names:
         parser.add_argument(f"--{name}", type=int, default=0)
     given = vars(parser.parse_args())
-    return {name: given[name] or free_port(name) for name in names}
+    # All probes stay open until every port is chosen, so that no two are the same.
+    with contextlib.ExitStack() as probes:
+        return {name: given[name] or free_port(name, probes) for name in names}
 
 
-def free_port(name: str) -> int:
+def free_port(name: str, probes: contextlib.ExitStack) -> int:
     kind = socket.SOCK_DGRAM if name == "coap" else socket.SOCK_STREAM
-    with socket.socket(type=kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    probe = probes.enter_context(socket.socket(type=kind))
+    probe.bind(("127.0.0.1", 0))
+    return int(probe.getsockname()[1])
 
 
 def serve(application: web.Application, ports: dict[str, int], **companions: Companion) -> None:
