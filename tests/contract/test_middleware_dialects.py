@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+from pyarrow.dataset import dataset
 
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
 from battlebrokers.contenders.reader import SPECS
@@ -27,6 +28,7 @@ from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import read_scenario
 from support.links import Ear, until
 from support.middleware.process import contract_server
+from support.runs import run_for_real, write_scenario
 
 pytestmark = pytest.mark.broker
 
@@ -211,3 +213,37 @@ def fetched(url: str, **headers: str) -> list[object]:
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
+
+
+RUN = """\
+name: small-run
+seed: 7
+protocol: {protocol}
+fleets:
+  air: {{devices: 3, topic: "city/{{device}}/air", payload: {{random_bytes: 20..400}}, every: 0.1s}}
+clients:
+  all: {{count: 2, subscribe: "city/#"}}
+phases: {{connect: 50/s, warm_up: 0.5s, measure: 2s, cool_down: 0.5s, drain: 2s}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spec", "server", "protocol"),
+    [("fiware-orion", "orion", "http"), ("devicehive", "devicehive", "websocket"), ("meshblu", "meshblu", "mqtt")],
+    ids=lambda part: part,
+)
+def test_a_whole_run_delivers_every_message_to_every_client_once(
+    spec: str, server: str, protocol: str, tmp_path: Path
+) -> None:
+    scenario = write_scenario(tmp_path, RUN.format(protocol=protocol))
+    with contract_server(server) as ports:
+        folder = run_for_real(scenario, str(described(spec, ports, tmp_path)), tmp_path / "runs")
+    columns = {"publishes": ["device", "seq"], "deliveries": ["client", "device", "seq"]}
+    rows = {
+        table: [tuple(row.values()) for row in dataset(folder.path / "recorded" / table).to_table(names).to_pylist()]
+        for table, names in columns.items()
+    }
+    assert len(rows["publishes"]) > 3 * 10
+    expected = Counter((client, *message) for client in range(2) for message in rows["publishes"])
+    assert Counter(rows["deliveries"]) == expected
