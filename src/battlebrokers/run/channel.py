@@ -18,6 +18,7 @@ from battlebrokers.run.messages import Control
 
 _LENGTH = struct.Struct(">I")
 _MAX_BYTES = 1 << 30
+_STOP_TIMEOUT_S = 60.0
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Control] = msgspec.msgpack.Decoder(Control)
 
@@ -80,3 +81,12 @@ async def spawn(name: str, log: Path, *, engine: bool = False) -> tuple[asyncio.
         )  # fmt: skip
     theirs.close()
     return process, await Channel.over(ours)
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """Give a worker time to complete its evidence, then insist."""
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()

@@ -149,6 +149,10 @@ class Engine:
             tasks.append(loop.create_task(connect(node)))
         if tasks:
             await asyncio.wait(tasks)
+        # A broker that does not answer is recorded and no exception; a dialect that makes no sense is one.
+        for task in tasks:
+            if (error := task.exception()) is not None:
+                raise error
 
     def _join(self, client: Client) -> None:
         if not self._stopped.is_set():

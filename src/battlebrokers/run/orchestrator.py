@@ -20,12 +20,12 @@ from battlebrokers.contenders.broker_url import is_url
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
 from battlebrokers.contenders.spec import Profile
 from battlebrokers.devices.controller import Registered
-from battlebrokers.errors import BattleError
+from battlebrokers.errors import BattleError, ContenderError, EnvironmentNotReady, InputError
 from battlebrokers.record.capture_tool import Limits
 from battlebrokers.record.resources import ResourceSampler, process_tree
 from battlebrokers.record.segments import write_rows
 from battlebrokers.run.capturing import Capturing
-from battlebrokers.run.channel import Channel, spawn
+from battlebrokers.run.channel import Channel, end, spawn
 from battlebrokers.run.fitness import refuse_what_cannot_be_honoured, settled_for
 from battlebrokers.run.host import boot_id, raise_open_files_limit
 from battlebrokers.run.logbook import Logbook, first_entry
@@ -60,7 +60,9 @@ _PROBES = 16
 _QUIET_WITHIN_NS = 45 * SECOND_NS
 _WATCH_S = 0.2
 _HELLO_TIMEOUT_S = 60.0
-_STOP_TIMEOUT_S = 60.0
+_FAILURES: dict[int, type[BattleError]] = {
+    kind.exit_code: kind for kind in (InputError, EnvironmentNotReady, ContenderError)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,7 @@ class Orchestrator:
             sampler.stop()
             watching.cancel()
             await channel.close()
-            await _end(process)
+            await end(process)
             await listening
 
     async def _conduct(self, channel: Channel, place: Path, worker_pid: int) -> None:
@@ -304,7 +306,8 @@ class Orchestrator:
             elif isinstance(message, Finished):
                 self._finished.set_result(message)
             elif isinstance(message, Failed):
-                self._give_up(BattleError(f"a worker failed: {message.message}", hint=message.hint))
+                kind = _FAILURES.get(message.exit_code, BattleError)
+                self._give_up(kind(f"a worker failed: {message.message}", hint=message.hint))
         self._give_up(BattleError("the worker ended before its work was done", hint="see recorded/logs/worker-0.log"))
 
     def _give_up(self, error: BattleError) -> None:
@@ -397,12 +400,3 @@ def _death_notice(contender: RunningContender) -> str:
     how = f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
     last = contender.last_lines(1)
     return f"{contender.name} {how} during the run" + (f"; its last words: {last[0]}" if last else "")
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Give a worker time to complete its evidence, then insist."""
-    try:
-        await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
