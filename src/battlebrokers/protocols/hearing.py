@@ -6,7 +6,6 @@ Base class of `Talk`, which adds what is said. Hostile answers are told by kind;
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 
 from battlebrokers.errors import InputError, LinkError
 from battlebrokers.protocols.base import Completion, Endpoint, Failure, Link, LinkOptions, Listener
-from battlebrokers.protocols.phrase import MISSING, at_path, fits, payload_of, picked, read_json
+from battlebrokers.protocols.phrase import MISSING, Value, at_path, fits, payload_of, picked, read_json
 from battlebrokers.protocols.script import Known, Say, Script
 from battlebrokers.protocols.wheel import TICK_S, Wheel, wheel_of
 from battlebrokers.protocols.wrapping import Request, window_of
@@ -66,7 +65,7 @@ class Hearing(Link):
 
     __slots__ = (
         "acked", "doubted", "endpoint", "full", "heard_ns", "kept", "last", "listener", "listens", "opaque", "options",
-        "pending", "queues", "ready", "script", "serial", "slot", "wheel", "whole", "window",
+        "pending", "queues", "ready", "reply", "script", "serial", "slot", "wheel", "whole", "window",
     )  # fmt: skip
 
     structured = True
@@ -95,6 +94,8 @@ class Hearing(Link):
         """Requests without an answer by their id, oldest first."""
         self.queues: dict[int, tuple[Say, deque[int]]] = {}
         """The same in order, for each kind of request, where answers carry no ids."""
+        self.reply: Request | None = None
+        """The answer to a notification, ready to be filled in."""
         self.full = False
         """The window was hit, and the listener has not been told of room since."""
         self.acked: list[int] = []
@@ -237,23 +238,25 @@ class Hearing(Link):
             self._reply(notification.answer, document)
 
     def _reply(self, say: Say, document: Any) -> None:
-        kept: Known = {}
+        self.serial += 1
+        values: dict[str, Value] = {"id": self.serial, "seq": self.serial}
         for name, where in say.keep.items():
             value = picked(where, document, {}, 0)
             if value is None:
                 self.listener.malformed(self, f"a notification without {where}, which its answer needs")
                 return
-            kept[name] = value
-        self.serial += 1
+            values[name] = value
         try:
-            request = Request(say, {**self.known(), **kept}, ("id", "seq"))
+            if self.reply is None:
+                known = {name: value for name, value in self.known().items() if name not in values}
+                self.reply = Request(say, known, values)
+            target, body, _ = self.reply.render(values)
+            self.say(target, body)
         except InputError as error:
             self.listener.malformed(self, f"a notification cannot be answered: {error.message}")
+        except LinkError:
+            # Whoever was told of the notification has closed the link.
             return
-        target, body, _ = request.render({"id": self.serial, "seq": self.serial})
-        # Whoever was told of the notification may have closed the link.
-        with contextlib.suppress(LinkError):
-            self.say(target, body)
 
     # ── answers that do not come ─────────────────────────────────────────────────────────────────────────────────
 
@@ -294,7 +297,7 @@ class Hearing(Link):
 
     def _forsake(self, serials: Sequence[int]) -> None:
         """No answer came to these in time."""
-        detail = f"no answer within {self.options.answer_timeout_s:g} s"
+        detail = f"timeout: no answer within {self.options.answer_timeout_s:g} s"
         words = f"{detail}; the latest other message was {shown(self.last)}" if self.last else detail
         asked = [self.pending.pop(serial) for serial in serials]
         self._tell_failed(asked, words, Failure.TIMEOUT)
@@ -313,8 +316,8 @@ class Hearing(Link):
 
     def drop(self, detail: str, reason: int) -> None:
         """The connection is gone: what was in flight has failed."""
-        self.ready = self.listens = False
-        self.full = False
+        self.ready = self.listens = self.full = False
+        self.reply = None
         asked, self.pending = list(self.pending.values()), {}
         self.queues.clear()
         self.acked = []

@@ -136,6 +136,8 @@ class Talk(Hearing):
         self.places.clear()
         for say in self.script.login:
             self.kept |= await self.step(say, {})
+            # A notification may have been answered before this was known.
+            self.reply = None
 
     async def step(self, say: Say, place: Known, qos: int = 0) -> Known:  # noqa: ARG002 - for brokers below
         """Say one thing, wait for its answer if it has one; what it gives to remember. Raises LinkError."""
