@@ -107,9 +107,8 @@ def try_out(
             _tell_finding(console, begun)
             trial = Trial(running, offers_of(contender), lambda finding: _tell_finding(console, finding))
             findings = [begun, *asyncio.run(trial.run())]
-            urls = [] if contender.run.external else list(running.endpoints.values())
         if not contender.run.external:
-            findings.append(stopped(running, urls))
+            findings.append(stopped(running))
             _tell_finding(console, findings[-1])
     finally:
         shutil.rmtree(folder, ignore_errors=True)

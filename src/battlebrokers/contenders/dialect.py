@@ -183,6 +183,8 @@ class Speech(Strict):
     logout: Steps = []
     window: Annotated[int, Field(ge=0)] = 0
     """Requests a device may have in flight at once; 0: the scenario decides."""
+    largest_payload_bytes: Annotated[int, Field(ge=1)] | None = None
+    """What is larger it does not take over this protocol; scenarios that send it are refused."""
 
 
 class WebSocketSpeech(Speech):

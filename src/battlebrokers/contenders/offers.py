@@ -23,6 +23,8 @@ class Offer:
     receives: bool = True
     wildcards: bool = True
     """Whether a subscription may name many topics at once."""
+    largest_payload_bytes: int | None = None
+    """What is larger it does not take; None: it has not said."""
 
 
 def offers_of(contender: Contender) -> dict[str, Offer]:
@@ -45,6 +47,7 @@ def offers_of(contender: Contender) -> dict[str, Offer]:
             publishes=speech.publish is not None,
             receives=speech.subscribe is not None,
             wildcards=speech.subscribe is not None and speech.subscribe.wildcards,
+            largest_payload_bytes=speech.largest_payload_bytes,
         )
     return found
 

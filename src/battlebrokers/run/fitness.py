@@ -131,12 +131,14 @@ def _beyond_links(scenario: Scenario, offers: Mapping[str, Offer]) -> Iterator[s
         ):
             if wanted and not honoured:
                 yield f"{name} wants {what}, and there are none over {protocol}{dialect}"
-        limit = able.largest_payload_bytes
+        limits = (able.largest_payload_bytes, offers[protocol].largest_payload_bytes)
+        limit = min((each for each in limits if each is not None), default=None)
         payload = _said(scenario, group, "payload") if isinstance(group, Fleet) else None
         if limit is not None and payload is not None:
             largest = largest_payload_bytes(payload_plan(payload))
             if largest is not None and largest > limit:
-                yield f"{name} sends up to {largest} bytes, {protocol} takes {limit} in one message"
+                whose = protocol if limit == able.largest_payload_bytes else f"over {protocol} it"
+                yield f"{name} sends up to {largest} bytes, {whose} takes {limit} in one message"
         if isinstance(group, Clients) and group.subscribe and not able.receive:
             yield f"{name} subscribes, and nothing can be received over {protocol}"
 

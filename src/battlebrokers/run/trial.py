@@ -16,9 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from battlebrokers.contenders.broker_url import parse_broker_url
+from battlebrokers.contenders.handshake import accepts
 from battlebrokers.contenders.lifecycle import RunningContender
 from battlebrokers.contenders.offers import Offer
-from battlebrokers.contenders.readiness import all_accept
 from battlebrokers.devices.controller import Registered
 from battlebrokers.errors import BattleError
 from battlebrokers.protocols.base import Arrivals, Completion, EqualArrivals, Link, Outgoing, Subscription
@@ -129,6 +130,13 @@ class _Crew:
     def has(self, owner: str, payload: bytes) -> bool:
         return (owner, payload) in self.ear.heard
 
+    def not_acked(self, token: int) -> str:
+        """How a publish ended, if not well."""
+        how, reason = self.ear.ended.get(token, (None, 0))
+        if how is None:
+            return "no answer came"
+        return "" if how is Completion.ACKED else f"{how.name.lower()}, {reason}"
+
     @property
     def why(self) -> str:
         return self.ear.trouble[-1] if self.ear.trouble else f"nothing came within {WITHIN_S:g} s"
@@ -181,7 +189,7 @@ class Trial:
         try:
             async with self._crew(speaks, hears) as crew:
                 self._note(name, "registering, connecting, subscribing", True)
-                await self._try_payloads(name, crew)
+                await self._try_payloads(name, crew, self._offers[speaks.protocol].largest_payload_bytes)
                 if crew.ear.heard:
                     await self._try_apart(name, crew)
                     await self._try_wildcards(name, hears, crew)
@@ -190,12 +198,12 @@ class Trial:
             return
         await self._try_wrong_answer(name, speaks, hears)
 
-    async def _try_payloads(self, name: str, crew: _Crew) -> None:
+    async def _try_payloads(self, name: str, crew: _Crew, largest_bytes: int | None) -> None:
         able = crew.devices[0].capabilities
+        limits = [limit for limit in (able.largest_payload_bytes, largest_bytes) if limit is not None]
         for what, payload in PAYLOADS.items():
-            limit = able.largest_payload_bytes
-            if limit is not None and len(payload) > limit:
-                self._note(name, what, None, f"{able.protocol} takes {limit} bytes at most")
+            if limits and len(payload) > min(limits):
+                self._note(name, what, None, f"at most {min(limits)} bytes are offered")
                 continue
             if self.findings[-1].holds is False and what != _FIRST:
                 self._note(name, what, None, "not tried, because the one before failed")
@@ -203,12 +211,11 @@ class Trial:
             token = crew.publish(0, _TOPICS[0], payload)
             came = await crew.until(lambda sent=payload: crew.has("everything", sent))  # type: ignore[misc]
             if what == _FIRST and crew.qos in able.acknowledges:
-                answered = await crew.until(lambda sent=token: sent in crew.ear.ended)  # type: ignore[misc]
-                how, reason = crew.ear.ended.get(token, (None, 0))
-                acked = how is Completion.ACKED
-                detail = "" if acked else f"{how.name.lower()}, {reason}" if how else "no answer came"
-                self._note(name, "a publish is answered", answered and acked, detail)
-            self._note(name, what, came, "" if came else crew.why)
+                await crew.until(lambda sent=token: sent in crew.ear.ended)  # type: ignore[misc]
+                detail = crew.not_acked(token)
+                self._note(name, "a publish is answered", not detail, detail)
+            told = crew.not_acked(token) if token in crew.ear.ended else ""
+            self._note(name, what, came, "" if came else told or crew.why)
 
     async def _try_apart(self, name: str, crew: _Crew) -> None:
         payload = b"for those who listen to the second topic"
@@ -354,9 +361,10 @@ def _scenario(speaks: Route, hears: Route) -> Scenario:
     )
 
 
-def stopped(contender: RunningContender, was_listening: Sequence[str]) -> Finding:
-    """Whether it is gone: asked after it was told to stop."""
+def stopped(contender: RunningContender) -> Finding:
+    """Whether it is gone: asked after it was told to stop. Nobody can ask for ports of datagrams."""
     left = contender.alive() and contender.process is not None
-    still = [url for url in was_listening if "udp" not in url and all_accept({"": url}, 0.5)]
+    urls = [parse_broker_url(url, key=key) for key, url in contender.endpoints.items()]
+    still = [url.url for url in urls if url.transport != "udp" and accepts(url.host, url.port, 0.5)]
     detail = "it still runs" if left else f"something still listens at {still[0]}" if still else ""
     return Finding("", "it stops and leaves nothing behind", not detail, detail)

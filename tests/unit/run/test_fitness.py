@@ -107,6 +107,12 @@ def test_what_a_dialect_has_no_words_for_is_refused_with_all_reasons(tmp_path: P
         assert reason in caught.value.message
 
 
+def test_what_is_larger_than_a_contender_takes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "hub.yaml").write_text(DIALECT.replace("  mqtt:\n", "  mqtt:\n    largest_payload_bytes: 29\n"))
+    with pytest.raises(InputError, match="air sends up to 30 bytes, over mqtt it takes 29 in one message"):
+        refuse_what_cannot_be_honoured(scenario(), str(tmp_path / "hub.yaml"))
+
+
 def test_publishers_and_subscribers_may_speak_different_protocols(bridge: str) -> None:
     refuse_what_cannot_be_honoured(scenario("fleets.air.protocol=http"), bridge)
     with pytest.raises(InputError, match="all subscribes over http"):
