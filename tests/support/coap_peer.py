@@ -23,6 +23,8 @@ class CoapPeer(asyncio.DatagramProtocol):
         self._address: tuple[str, int] | None = None
         self.deaf = 0
         """How many of the next datagrams are lost."""
+        self.pings = True
+        """Whether pings are answered."""
         self.last_bytes = 0
         """The size of the latest datagram."""
 
@@ -33,8 +35,8 @@ class CoapPeer(asyncio.DatagramProtocol):
         self._address = address
         self.last_bytes = len(data)
         if data[:2] == b"\x40\x00":
-            # A ping is answered as every server does.
-            self.send(b"\x70\x00" + data[2:4])
+            if self.pings:
+                self.send(b"\x70\x00" + data[2:4])
         elif self.deaf:
             self.deaf -= 1
         else:

@@ -7,52 +7,42 @@ Made by the registry, with a socket of its own: message ids are per address, and
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Sequence
-from functools import partial
-
-import numpy as np
 
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.base import (
     Capabilities,
-    Completion,
     Endpoint,
     Failure,
     Granted,
-    Held,
-    Link,
     LinkOptions,
     Listener,
     Opened,
-    Outgoing,
     Subscription,
 )
-from battlebrokers.protocols.coap.dialogue import Plain, Wrapped, asked, judged, learned_from, wrapped
-from battlebrokers.protocols.coap.message import CON, LONGEST_SEGMENT_BYTES, NON, Message
+from battlebrokers.protocols.coap.dialogue import Plain, asked, judged, learned_from
+from battlebrokers.protocols.coap.message import CON, NON, Message
 from battlebrokers.protocols.coap.observing import Observation
+from battlebrokers.protocols.coap.publisher import Publisher
 from battlebrokers.protocols.coap.talk import Exchange, Talk
 from battlebrokers.protocols.datagrams import Datagrams, resolve
-from battlebrokers.protocols.script import Known, Say
+from battlebrokers.protocols.script import Say
 from battlebrokers.protocols.tls import why_unreachable
 from battlebrokers.protocols.wheel import wheel_of
-from battlebrokers.protocols.wrapping import Request, completed, subscribing, unwrapped, window_of
+from battlebrokers.protocols.wrapping import Request, subscribing, unwrapped
 
-DEFAULT_WINDOW = 8
-"""Requests in flight unless somebody says otherwise; the RFC's own device has one."""
-LARGEST_WINDOW = 16_384
 PING_PATIENCE_S = 1.0
-"""A server need not answer a ping; after this it is taken to be there."""
-TOPIC_INVALID, WILDCARDS_NOT_SUPPORTED, SHARES_NOT_SUPPORTED = 0x90, 0xA2, 0x9E
+"""A server should answer a ping, but some do not: after this it is taken to be there."""
+SHORT_PATIENCE_S = 0.05
+_never_answer_pings: set[tuple[str, int]] = set()
+"""Servers one of our links has waited for in vain; the others wait just for the network to say that nobody is there."""
+WILDCARDS_NOT_SUPPORTED, SHARES_NOT_SUPPORTED = 0xA2, 0x9E
 
 
-class CoapLink(Link):
+class CoapLink(Publisher):
     """One CoAP device or client."""
 
-    __slots__ = (
-        "_full", "_ids", "_in_flight", "_learned", "_observations", "_opening", "_paused", "_publishes", "_script",
-        "_socket", "_talk", "_tokens", "_window", "endpoint", "listener", "options",
-    )  # fmt: skip
+    __slots__ = ("_observations", "_opening", "_paused", "_tokens")
 
     capabilities = Capabilities(
         protocol="coap",
@@ -69,23 +59,11 @@ class CoapLink(Link):
     )
 
     def __init__(self, endpoint: Endpoint, options: LinkOptions, listener: Listener) -> None:
-        super().__init__()
-        self.endpoint = endpoint
-        self.options = options
-        self.listener = listener
-        self._window = min(window_of(options.script, options, DEFAULT_WINDOW), LARGEST_WINDOW)
-        self._script = completed(options.script)
-        self._socket: Datagrams | None = None
-        self._talk: Talk | None = None
+        super().__init__(endpoint, options, listener)
         self._opening = False
-        self._publishes: dict[bytes, Plain | Wrapped] = {}
         self._observations: dict[str, Observation] = {}
         self._tokens: dict[bytes, Observation] = {}
-        self._learned: Known = {}
-        self._in_flight = 0
-        self._full = False
         self._paused = False
-        self._ids = itertools.count(1)
 
     # ── opening and closing ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -95,31 +73,31 @@ class CoapLink(Link):
 
     async def open(self) -> Opened:
         """Open a socket, ping, and log in as the dialect says."""
-        if self._talk is not None:
+        if self.talk is not None:
             raise LinkError(f"{self.options.client_id} is already open")
         source = self.options.source_address
         loop = asyncio.get_running_loop()
         talk = Talk(wheel_of(loop), self.options.answer_timeout_s, self._observed, self._malformed)
         try:
             family, peer = await resolve(self.endpoint.host, self.endpoint.port)
-            self._socket = Datagrams(self, family, peer=peer, own=(source, 0) if source else None)
+            self.socket = Datagrams(self, family, peer=peer, own=(source, 0) if source else None)
         except OSError as error:
             raise why_unreachable(error, self._place, source) from error
-        talk.begin(self._socket)
-        self._talk = talk
+        talk.begin(self.socket)
+        self.talk = talk
         self._opening = True
         try:
             await self._knock(talk)
             received_ns = self.listener.now_ns()
-            for say in self._script.login if self._script is not None else ():
-                await self._step(Request(say, {**self.options.known, **self._learned}, ("id",), url=True), "login")
+            for say in self.script.login if self.script is not None else ():
+                await self._step(Request(say, {**self.options.known, **self.learned}, ("id",), url=True), "login")
         except BaseException:
             self.abort()
             raise
         finally:
             self._opening = False
         if self._paused:
-            self._socket.pause()
+            self.socket.pause()
         return Opened(session_present=False, reason=0, received_ns=received_ns)
 
     async def _knock(self, talk: Talk) -> None:
@@ -131,24 +109,27 @@ class CoapLink(Link):
                 answer.set_result(result if message is None and result == Failure.CLOSED else 0)
 
         talk.ping(finish)
-        patience_s = min(PING_PATIENCE_S, self.options.connect_timeout_s)
+        server = (self.endpoint.host, self.endpoint.port)
+        patience_s = SHORT_PATIENCE_S if server in _never_answer_pings else PING_PATIENCE_S
         try:
-            result = await asyncio.wait_for(answer, patience_s)
+            result = await asyncio.wait_for(answer, min(patience_s, self.options.connect_timeout_s))
         except TimeoutError:
+            _never_answer_pings.add(server)
             return
+        _never_answer_pings.discard(server)
         if result:
             raise why_unreachable(ConnectionRefusedError(), self._place)
 
     async def _step(self, request: Request, what: str) -> Message:
         """Say one step of a dialect and wait for its answer."""
-        talk = self._opened()
+        talk = self.opened()
         answer: asyncio.Future[tuple[int, Message | None]] = asyncio.get_running_loop().create_future()
 
         def finish(_: Exchange, result: int, message: Message | None) -> None:
             if not answer.done():
                 answer.set_result((result, message))
 
-        ask = asked(self.endpoint, request, {"id": str(next(self._ids))})
+        ask = asked(self.endpoint, request, {"id": str(next(self.ids))})
         talk.ask(CON, ask.code, ask.options, ask.body, finish, encoded=ask.encoded)
         result, message = await answer
         wrong = judged(request.say, result, message)
@@ -158,37 +139,29 @@ class CoapLink(Link):
         found = learned_from(request.say, message)
         if isinstance(found, str):
             raise LinkError(f"the answer of {self._place} to {what} has no {found!r}", code=Failure.UNEXPECTED)
-        self._learned.update(found)
+        self.learned.update(found)
         return message
-
-    def _opened(self) -> Talk:
-        if self._talk is None:
-            raise LinkError("the link is not open")
-        return self._talk
 
     async def close(self) -> None:
         """Stop observing, log out as the dialect says, close the socket."""
-        script = self._script
-        if self._talk is not None:
+        script = self.script
+        if self.talk is not None:
             for observation in self._observations.values():
                 observation.cancel()
             for say in script.logout if script is not None else ():
-                known = {**self.options.known, **self._learned}
-                ask = asked(self.endpoint, Request(say, known, ("id",), url=True), {"id": str(next(self._ids))})
-                self._talk.say(ask.code, ask.options, self._talk.fresh_token())
+                known = {**self.options.known, **self.learned}
+                ask = asked(self.endpoint, Request(say, known, ("id",), url=True), {"id": str(next(self.ids))})
+                self.talk.say(ask.code, ask.options, self.talk.fresh_token())
         self.abort()
 
     def abort(self) -> None:
         """Close the socket without a word; the server notices when a notification finds nobody."""
-        talk, self._talk, self._socket = self._talk, None, None
+        talk, self.talk, self.socket = self.talk, None, None
         for observation in self._observations.values():
             observation.stop()
         self._observations.clear()
         self._tokens.clear()
-        self._learned.clear()
-        self._publishes.clear()
-        self._in_flight = 0
-        self._full = False
+        self.forget()
         if talk is not None:
             talk.stop()
 
@@ -196,7 +169,7 @@ class CoapLink(Link):
 
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Granted]:
         """Observe each topic; one that does not exist yet is asked for again until it does."""
-        self._opened()
+        self.opened()
         return list(await asyncio.gather(*(self._subscribe(wanted) for wanted in subscriptions)))
 
     async def _subscribe(self, wanted: Subscription) -> Granted:
@@ -204,7 +177,7 @@ class CoapLink(Link):
             return Granted(wanted, -1, SHARES_NOT_SUPPORTED)
         if {"+", "#"} & set(wanted.filter.split("/")):
             return Granted(wanted, -1, WILDCARDS_NOT_SUPPORTED)
-        listening = self._script.listening if self._script is not None else None
+        listening = self.script.listening if self.script is not None else None
         ask = None
         if listening is not None:
             if listening.way != "observe":
@@ -213,9 +186,9 @@ class CoapLink(Link):
                 await self._step(self._subscribing(say, wanted.filter), "a subscription")
             if listening.fetch is not None:
                 request = self._subscribing(listening.fetch, wanted.filter)
-                ask = asked(self.endpoint, request, {"id": str(next(self._ids))})
+                ask = asked(self.endpoint, request, {"id": str(next(self.ids))})
         options = ask.options if ask is not None else Plain(self.endpoint, wanted.filter).options
-        observation = Observation(self._opened(), wanted, options, self._told, self.listener.now_ns)
+        observation = Observation(self.opened(), wanted, options, self._told, self.listener.now_ns)
         known = self._dropped(wanted.filter)
         if known is not None:
             known.cancel()
@@ -231,12 +204,12 @@ class CoapLink(Link):
         return Granted(wanted, qos, qos)
 
     def _subscribing(self, say: Say, topic: str) -> Request:
-        return subscribing(say, self.options, topic, learned=self._learned, url=True)
+        return subscribing(say, self.options, topic, learned=self.learned, url=True)
 
     async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
         """Stop observing them."""
-        self._opened()
-        listening = self._script.listening if self._script is not None else None
+        self.opened()
+        listening = self.script.listening if self.script is not None else None
         for wanted in subscriptions:
             observation = self._dropped(wanted.filter)
             if observation is not None:
@@ -259,7 +232,7 @@ class CoapLink(Link):
 
     def _told(self, wanted: Subscription, message: Message, at_ns: int, retained: bool) -> None:
         """A notification is whole."""
-        script = self._script
+        script = self.script
         topic = wanted.filter.encode()
         flags = (min(wanted.qos, 1 if message.kind != NON else 0) << 1) | retained
         found = unwrapped(script.notification, message.payload, topic) if script else [(topic, message.payload)]
@@ -269,100 +242,31 @@ class CoapLink(Link):
         for name, payload in found:
             self.listener.arrived(self, at_ns, flags, name, payload, max(message.size, len(payload)))
 
-    # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def held(self) -> Held:
-        """Whether, and why, a message handed over now would have to wait."""
-        if self._talk is None or self._socket is None:
-            return Held.OFFLINE
-        if self._socket.waiting:
-            return Held.SOCKET
-        if self._in_flight >= self._window:
-            self._full = True
-            return Held.WINDOW
-        return Held.NO
-
-    def room(self, qos: int) -> int:  # noqa: ARG002
-        """What the window leaves; requests of every QoS are answered."""
-        if self._socket is None or self._socket.waiting:
-            return 0
-        left = self._window - self._in_flight
-        if left <= 0:
-            self._full = True
-        return max(0, left)
-
-    def publish(self, outgoing: Outgoing) -> int:
-        """Send one request for each message."""
-        talk = self._opened()
-        topic = outgoing.topic
-        payloads = outgoing.payloads
-        count = len(payloads)
-        if not count:
-            return 0
-        publish = self._publishes.get(topic)
-        if publish is None:
-            if not topic or any(len(part) > LONGEST_SEGMENT_BYTES for part in topic.split(b"/")):
-                self._refuse(range(outgoing.first_token, outgoing.first_token + count), TOPIC_INVALID)
-                return 0
-            publish = self._publishes[topic] = self._publish_of(topic.decode("utf-8", "replace"))
-        kind = CON if outgoing.qos else NON
-        each = (row.tobytes() for row in payloads) if isinstance(payloads, np.ndarray) else payloads
-        written = 0
-        self._in_flight += count
-        for token, payload in enumerate(each, outgoing.first_token):
-            ask = publish.ask(payload, str(next(self._ids)))
-            written += talk.ask(
-                kind, ask.code, ask.options, ask.body, self._published, encoded=ask.encoded, label=token
-            )
-            self.structure_bytes, self.url_bytes = len(ask.body), ask.url_bytes
-        return written
-
-    def _publish_of(self, topic: str) -> Plain | Wrapped:
-        script = self._script
-        if script is None or script.publish is None:
-            return Plain(self.endpoint, topic)
-        return wrapped(self.endpoint, script.publish, self.options, topic, self._learned)
-
-    def _refuse(self, tokens: range, reason: int) -> None:
-        tell = partial(self.listener.acknowledged, self, tokens, self.listener.now_ns(), Completion.REFUSED, reason)
-        asyncio.get_running_loop().call_soon(tell)
-
-    def _published(self, exchange: Exchange, result: int, message: Message | None) -> None:
-        script = self._script
-        wrong = judged(script.publish if script is not None else None, result, message)
-        self._in_flight -= 1
-        completion = Completion.ACKED if not wrong else Completion.REFUSED if wrong > 0 else Completion.FAILED
-        self.listener.acknowledged(self, (exchange.label,), self.listener.now_ns(), completion, wrong)
-        if self._full and self._in_flight < self._window and self._talk is not None:
-            self._full = False
-            self.listener.writable(self)
-
-    @property
-    def unacknowledged(self) -> int:
-        """Requests nobody has answered."""
-        return self._in_flight
-
     # ── what the socket tells ────────────────────────────────────────────────────────────────────────────────────
 
     def datagrams_came(self, source: Datagrams, datagrams: list[bytes]) -> None:
         """The server speaks."""
-        if source is self._socket and self._talk is not None:
-            self._talk.came(datagrams)
+        if source is self.socket and self.talk is not None:
+            self.talk.came(datagrams)
 
     def unreachable(self, source: Datagrams, error: OSError) -> None:
         """Nobody is there any more: what was asked has failed, and observations are gone with the server."""
-        talk = self._talk
-        if source is not self._socket or talk is None:
+        talk = self.talk
+        if source is not self.socket or talk is None:
             return
+        if self._opening:
+            talk.fail(Failure.CLOSED)
+            return
+        # Offline first: who is told of a failure may want to publish at once.
+        self.talk = self.socket = None
         talk.fail(Failure.CLOSED)
-        if self._talk is talk and not self._opening:
-            self.abort()
-            self.listener.closed(self, f"{self._place} is not there: {error.strerror}", Failure.CLOSED)
+        talk.stop()
+        self.abort()
+        self.listener.closed(self, f"{self._place} is not there: {error.strerror}", Failure.CLOSED)
 
     def drained(self, source: Datagrams) -> None:
         """The socket takes datagrams again."""
-        if source is self._socket:
+        if source is self.socket:
             self.listener.writable(self)
 
     def _malformed(self, detail: str) -> None:
@@ -371,14 +275,14 @@ class CoapLink(Link):
     def pause_reading(self) -> None:
         """Read no more; the kernel drops what its buffer cannot hold."""
         self._paused = True
-        if self._socket is not None:
-            self._socket.pause()
+        if self.socket is not None:
+            self.socket.pause()
 
     def resume_reading(self) -> None:
         """Read again."""
         self._paused = False
-        if self._socket is not None:
-            self._socket.resume()
+        if self.socket is not None:
+            self.socket.resume()
 
 
 class ScriptedCoapLink(CoapLink):

@@ -265,6 +265,10 @@ class Talk:
             exchange.deadline = self._wheel.tick + self.timeout_ticks
             self._send_block(exchange)
             return
+        if exchange.in_blocks and exchange.sent < len(exchange.body) and message.code >> 5 == 2:
+            # The server takes the first block for the whole: it knows nothing of blocks.
+            self._end(exchange, Failure.UNEXPECTED, message)
+            return
         self._end(exchange, message.status, message)
 
     def _smaller(self, exchange: Exchange, exponent: int) -> None:

@@ -170,6 +170,16 @@ async def test_nobody_there_is_said_when_opening_and_told_when_it_happens_later(
     assert len(ear.closings) == 1
 
 
+async def test_a_server_that_ignores_pings_is_waited_for_once(make, peer: CoapPeer):
+    peer.pings = False
+    for _ in range(2):
+        link, ear = await opened(make)
+        link.publish(one(1))
+        peer.answer(await peer.request(), Code.CHANGED)
+        await until(lambda ear=ear: ear.acked)
+        link.abort()
+
+
 # ── blocks ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -192,6 +202,15 @@ async def test_a_long_payload_goes_in_blocks_of_the_size_the_server_wants(make, 
         assert whole == payload
         peer.answer(request, Code.CHANGED, block1=(block.block_number, False, 4))
     await until(lambda: len(ear.acked) == 2)
+    await peer.silence()
+
+
+async def test_a_server_that_takes_the_first_block_for_the_whole_is_no_success(make, peer: CoapPeer):
+    link, ear = await opened(make)
+    link.publish(one(1, b"x" * 5000))
+    peer.answer(await peer.request(), Code.CHANGED)
+    await until(lambda: ear.refused)
+    assert ear.refused == [(1, Failure.UNEXPECTED)]
     await peer.silence()
 
 
