@@ -28,10 +28,11 @@ BUILT_IN: Final = Defaults.model_validate(
 """What holds when nobody says anything."""
 
 MQTT5_ONLY: Final = ("session_expiry", "receive_maximum", "topic_alias")
-MQTT_ONLY: Final = (
+OF_MQTT: Final = (
     "version", "transport", "session", "session_expiry", "receive_maximum", "retain", "topic_alias", "will", "share",
 )  # fmt: skip
-"""What no other protocol here can honour; a test holds it against the links' capabilities."""
+"""What MQTT can honour, and other protocols only where `ALSO_OF` says so; a test holds both against our links."""
+ALSO_OF: Final[dict[str, frozenset[str]]] = {"amqp": frozenset({"session", "share"}), "coap": frozenset({"retain"})}
 ENCRYPTED: Final = ("tls", "wss")
 _Group = TypeVar("_Group", Fleet, Clients)
 
@@ -50,6 +51,11 @@ def effective(scenario: Scenario, group: Connection, key: str) -> Any:
         if value is not None:
             return value
     return None
+
+
+def strange_to(protocol: str) -> tuple[str, ...]:
+    """The keys a protocol cannot honour; those of MQTT, where it is still open which one it will be."""
+    return () if protocol == "mqtt" else tuple(key for key in OF_MQTT if key not in ALSO_OF.get(protocol, ()))
 
 
 def may_encrypt(scenario: Scenario, group: Connection) -> bool:
@@ -73,8 +79,9 @@ def _chosen(scenario: Scenario, group: _Group, protocol: str) -> _Group:
 def _filled(scenario: Scenario, group: _Group) -> _Group:
     missing = [key for key in type(group).model_fields if key in Defaults.model_fields and getattr(group, key) is None]
     values = {key: effective(scenario, group, key) for key in missing}
-    if effective(scenario, group, "protocol") not in ("mqtt", "auto"):
-        values = {key: value for key, value in values.items() if key not in MQTT_ONLY}
+    protocol = effective(scenario, group, "protocol")
+    if protocol not in ("mqtt", "auto"):
+        values = {key: value for key, value in values.items() if key not in strange_to(protocol)}
     elif effective(scenario, group, "version") != "5":
         values = {key: value for key, value in values.items() if key not in MQTT5_ONLY}
     if not may_encrypt(scenario, group):

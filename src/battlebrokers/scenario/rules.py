@@ -15,7 +15,7 @@ from battlebrokers.scenario.kinds import RANDOM_ID, parse_duration_range
 from battlebrokers.scenario.model import Clients, Connection, Fleet, Payload, Scenario
 from battlebrokers.scenario.patterns import CLIENT_VARIABLES, DEVICE_VARIABLES, compile_pattern
 from battlebrokers.scenario.payloads import is_charset
-from battlebrokers.scenario.resolve import MQTT5_ONLY, MQTT_ONLY, effective, may_encrypt
+from battlebrokers.scenario.resolve import ALSO_OF, MQTT5_ONLY, effective, may_encrypt, strange_to
 from battlebrokers.units import format_duration, parse_duration_ns
 
 Finding = tuple[Path, str, str]
@@ -88,9 +88,9 @@ def _node(scenario: Scenario, group: Fleet | Clients, path: Path, count: int) ->
     """Rules that devices and clients share."""
     protocol = effective(scenario, group, "protocol")
     if protocol != "mqtt":
-        for key in MQTT_ONLY:
+        for key in strange_to(protocol):
             if getattr(group, key, None):
-                yield (*path, key), *_only_mqtt(key, protocol)
+                yield (*path, key), *_strange(key, protocol)
     elif effective(scenario, group, "version") != "5":
         for key in MQTT5_ONLY:
             if getattr(group, key, None):
@@ -201,23 +201,22 @@ def _whole_seconds(text: str | None, path: Path, most: int) -> Iterator[Finding]
         yield path, f"{text} is too long for MQTT", f"at most {most}s"
 
 
-def _only_mqtt(key: str, protocol: str) -> tuple[str, str]:
+def _strange(key: str, protocol: str) -> tuple[str, str]:
     if protocol == "auto":
-        return f"`{key}` exists in MQTT only, and `protocol: auto` may choose another", "say `protocol: mqtt`"
+        return f"`{key}` belongs to MQTT, and `protocol: auto` may choose another", "say `protocol: mqtt`"
     advice = "the contender's address tells it" if key == "transport" else "leave it out, or say `protocol: mqtt`"
-    return f"`{key}` exists in MQTT only, and this speaks {protocol}", advice
+    where = " and ".join(["MQTT", *(name for name, keys in ALSO_OF.items() if key in keys)])
+    return f"`{key}` exists in {where} only, and this speaks {protocol}", advice
 
 
 def _defaults_mqtt(scenario: Scenario, level: Scenario | Connection, path: Path) -> Iterator[Finding]:
-    """Keys of MQTT said for all need at least one fleet that speaks it."""
+    """Keys said for all need at least one fleet whose protocol knows them."""
     protocols = [
         effective(scenario, group, "protocol") for group in (*scenario.fleets.values(), *scenario.clients.values())
     ]
-    if not protocols or "mqtt" in protocols:
-        return
-    for key in MQTT_ONLY:
-        if getattr(level, key, None):
-            yield (*path, key), *_only_mqtt(key, protocols[0])
+    for key in strange_to("auto") if protocols else ():
+        if getattr(level, key, None) and all(key in strange_to(protocol) for protocol in protocols):
+            yield (*path, key), *_strange(key, protocols[0])
 
 
 def _defaults_mqtt5(scenario: Scenario) -> Iterator[Finding]:

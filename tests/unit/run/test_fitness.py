@@ -9,7 +9,7 @@ from battlebrokers.protocols.registry import capabilities_of, protocol_names
 from battlebrokers.run.fitness import protocols_of, refuse_what_cannot_be_honoured, settled_for
 from battlebrokers.scenario.model import Scenario
 from battlebrokers.scenario.reader import read_scenario
-from battlebrokers.scenario.resolve import MQTT_ONLY
+from battlebrokers.scenario.resolve import OF_MQTT, strange_to
 
 SCENARIO = """\
 name: small
@@ -126,10 +126,10 @@ def test_a_url_of_another_protocol_is_refused() -> None:
 
 
 @pytest.mark.parametrize("protocol", sorted({"http", "websocket", "coap", "amqp", "udp"} & set(protocol_names())))
-def test_keys_of_mqtt_are_mistakes_elsewhere_because_no_other_link_honours_them(protocol: str) -> None:
+def test_keys_of_mqtt_are_mistakes_exactly_where_no_link_honours_them(protocol: str) -> None:
     able = capabilities_of(protocol)
     honoured = {
         "retain": able.retain, "will": able.will, "session": able.persistent_session, "share": able.shared_subscription,
     }  # fmt: skip
-    assert set(honoured) <= set(MQTT_ONLY)
-    assert not any(honoured.values())
+    assert set(honoured) <= set(OF_MQTT)
+    assert {key for key, can in honoured.items() if not can} == set(honoured) & set(strange_to(protocol))
