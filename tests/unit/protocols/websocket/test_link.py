@@ -649,7 +649,9 @@ async def test_wss_and_what_can_go_wrong_with_it(tmp_path: Path) -> None:
 PIECES = st.one_of(
     st.integers(1, 6).map(lambda number: text({"requestId": number, "status": "success"})),
     st.integers(1, 6).map(lambda number: text({"requestId": str(number), "status": "error", "code": 404})),
+    st.sampled_from([200, 200, 413, "strange"]).map(lambda status: text(["done", {"status": status}])),
     st.binary(max_size=40).map(lambda payload: text(pushed(payload))),
+    st.binary(max_size=40).map(lambda payload: text(["message", {"payload": base64.b64encode(payload).decode()}])),
     st.binary(max_size=40).map(lambda payload: frame(payload, 2)),
     st.binary(max_size=9).map(lambda payload: frame(payload, 9)),
     st.sampled_from([frame(b"{oh"), frame(b"\x03\xe8", 8), b"\x83\x00", b"\x81\x7e\x00\x01", frame(b"\xff")]),
@@ -657,16 +659,16 @@ PIECES = st.one_of(
 )
 
 
-def replayed(stream: bytes, cuts: list[int]) -> Ear:
+def replayed(script: Script, listens: bool, stream: bytes, cuts: list[int]) -> Ear:
     """What a link with five messages in flight tells of these bytes, cut like that."""
     ear = Ear()
 
     async def run() -> None:
-        link = WebSocketLink(Endpoint("ws", "nowhere", 1), LinkOptions("c", script=HIVE), ear)
+        link = WebSocketLink(Endpoint("ws", "nowhere", 1), LinkOptions("c", script=script), ear)
         connection = Connection(link, b"", None, asyncio.get_running_loop().create_future())  # type: ignore[arg-type]
         connection.connection_made(Wire())
         connection._agreed(0)
-        link.ready = link.listens = True
+        link.ready, link.listens = True, listens
         link.publish(outgoing([b"x"] * 5, 100))
         for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             connection.data_received(stream[begin:end])
@@ -678,11 +680,13 @@ def replayed(stream: bytes, cuts: list[int]) -> Ear:
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(PIECES, max_size=8), st.data())
-def test_however_the_bytes_are_cut_the_same_is_told(pieces: list[bytes], data: st.DataObject) -> None:
+@given(st.sampled_from([HIVE, IN_ORDER]), st.booleans(), st.lists(PIECES, max_size=8), st.data())
+def test_however_the_bytes_are_cut_the_same_is_told(
+    script: Script, listens: bool, pieces: list[bytes], data: st.DataObject
+) -> None:
     stream = b"".join(pieces)
-    whole = replayed(stream, [])
-    cut = replayed(stream, sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10))))
+    whole = replayed(script, listens, stream, [])
+    cut = replayed(script, listens, stream, sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10))))
     assert cut.messages == whole.messages
     assert cut.acked == whole.acked
     assert cut.refused == whole.refused
