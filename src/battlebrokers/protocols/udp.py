@@ -11,6 +11,7 @@ import errno
 import ipaddress
 import itertools
 import re
+import socket
 from collections.abc import Sequence
 from functools import partial
 
@@ -59,7 +60,7 @@ class UdpLink(Link):
     """One device or client that sends and takes datagrams."""
 
     __slots__ = (
-        "_bound", "_broker", "_family", "_ids", "_last_token", "_paused", "_peers", "_requests", "_script", "endpoint",
+        "_bound", "_broker", "_ids", "_last_token", "_paused", "_peers", "_requests", "_script", "endpoint",
         "listener", "options",
     )  # fmt: skip
 
@@ -80,7 +81,6 @@ class UdpLink(Link):
         self._script = completed(options.script)
         self.listener = listener
         self._broker: Datagrams | None = None
-        self._family = 0
         self._peers: dict[bytes, Datagrams] = {}
         """Topic → the socket connected to the address it names."""
         self._bound: dict[str, tuple[Datagrams | None, bytes]] = {}
@@ -97,8 +97,8 @@ class UdpLink(Link):
         place = f"udp://{self.endpoint.host}:{self.endpoint.port}"
         source = self.options.source_address
         try:
-            self._family, peer = await resolve(self.endpoint.host, self.endpoint.port)
-            self._broker = self._made(peer=peer, own=(source, 0) if source else None)
+            family, peer = await resolve(self.endpoint.host, self.endpoint.port)
+            self._broker = self._made(family, peer=peer)
         except OSError as error:
             raise why_unreachable(error, place, source) from error
         for say in self._script.login if self._script is not None else ():
@@ -106,8 +106,13 @@ class UdpLink(Link):
             self._broker.send(request.render({"id": str(next(self._ids))})[1])
         return Opened(session_present=False, reason=0, received_ns=self.listener.now_ns())
 
-    def _made(self, *, peer: tuple[str, int] | None = None, own: tuple[str, int] | None = None) -> Datagrams:
-        made = Datagrams(self, self._family, peer=peer, own=own)
+    def _made(
+        self, family: int = socket.AF_INET, *, peer: tuple[str, int] | None = None, own: tuple[str, int] | None = None
+    ) -> Datagrams:
+        source = self.options.source_address
+        if own is None and source:
+            own = (source, 0)
+        made = Datagrams(self, family, peer=peer, own=own)
         if self._paused:
             made.pause()
         return made
