@@ -56,7 +56,9 @@ def availability(contender: Contender) -> Available | Missing:
     for name, need in _needs_of(contender).items():
         place = _find(need, contender)
         if isinstance(place, Missing):
-            return Missing(place.what, place.hint or install_hint(contender))
+            # Programs are not what we install into a cache: where the file says how to get them, that is told.
+            typed = contender.install.get("commands", []) if need.executable is not None else []
+            return Missing(place.what, place.hint or "; ".join(typed) or install_hint(contender))
         found |= {name: place[0]} | ({f"{name}.folder": place[1]} if place[1] else {})
     if contender.run.container or contender.run.compose:
         engine = container_engine()
@@ -134,6 +136,9 @@ def _find(need: Need, contender: Contender) -> tuple[str, str] | Missing:
         folder = modules_folder(contender.name) / "node_modules" / need.node
         here = (folder / "package.json").is_file()
         return (str(folder), str(folder)) if here else Missing(f"the Node module {need.node}", "")
+    if need.file is not None:
+        there = next((place for place in need.file if Path(place).is_file()), None)
+        return Missing(f"the file {need.file[0]}", "") if there is None else (there, "")
     place = _find_program(need)
     return place if isinstance(place, Missing) else (place, "")
 
@@ -184,18 +189,17 @@ def _version(contender: Contender, found: Mapping[str, str]) -> str:
 
 
 def _obvious_version(contender: Contender) -> list[VersionSource]:
-    """Where the version stands when the file does not say: its own program or module is asked, else the first."""
-    if contender.run.container:
+    """Where the version stands when the file does not say: what is called like it, else its first module or program."""
+    if contender.run.container or not contender.needs:
         return []
-    name = contender.name if contender.name in contender.needs else next(iter(contender.needs), None)
-    if name is None:
-        return []
+    modules = [name for name, need in contender.needs.items() if need.python or need.node]
+    name = contender.name if contender.name in contender.needs else next(iter(modules or contender.needs))
     need = contender.needs[name]
     if need.python is not None:
         return [VersionSource(python=need.python.partition(".")[0])]
     if need.node is not None:
         return [VersionSource(file=f"${{{name}}}/package.json", match=r'"version":\s*"([^"]+)"')]
-    return [VersionSource(command=[f"${{{name}}}", "--version"])]
+    return [VersionSource(command=[f"${{{name}}}", "--version"])] if need.executable is not None else []
 
 
 def _read(source: VersionSource, values: Mapping[str, str], contender: Contender) -> str:

@@ -27,20 +27,22 @@ OneGroup = Annotated[str, AfterValidator(_a_regex_with_one_group)]
 
 
 class Need(Strict):
-    """One thing that must be here: an executable, a Python module or a Node module."""
+    """One thing that must be here: an executable, a file, a Python module or a Node module."""
 
     executable: str | None = None
     also_in: list[str] = []
     """Folders to look in besides PATH; they come first, because a wrapper on PATH may hide the real program."""
     at_least: str | None = None
     """The oldest version that will do, as told by `--version`."""
+    file: list[str] | None = None
+    """Where a file may be; the first that is there."""
     python: str | None = None
     node: str | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Need:
-        if sum(kind is not None for kind in (self.executable, self.python, self.node)) != 1:
-            raise ValueError("say exactly one of executable, python, node")
+        if sum(kind is not None for kind in (self.executable, self.file, self.python, self.node)) != 1:
+            raise ValueError("say exactly one of executable, file, python, node")
         return self
 
 

@@ -44,7 +44,7 @@ def question_for(contender: Contender, endpoints: Mapping[str, str], ports: Mapp
         by = "coap" if "coap" in urls else "nothing"
     if by == "http":
         url = urls["http"]
-        return Question(url, lambda: _get(url, ready.get or "/", ready.is_.statuses))
+        return Question(url, lambda: _get(url, ready.get or "/", ready.headers, ready.is_.statuses))
     if by == "mqtt":
         url = urls["tcp"]
         port = ports[ready.port] if ready.port else url.port
@@ -62,11 +62,11 @@ def all_accept(endpoints: Mapping[str, str], timeout_s: float = _ACCEPT_S) -> bo
     return all(accepts(url.host, url.port, timeout_s) for url in urls if url.transport != "udp")
 
 
-def _get(url: BrokerUrl, path: str, statuses: list[int]) -> str:
+def _get(url: BrokerUrl, path: str, headers: dict[str, str], statuses: list[int]) -> str:
     make = http.client.HTTPSConnection if url.transport == "tls" else http.client.HTTPConnection
     link = make(url.host, url.port, timeout=_ANSWER_S)
     try:
-        link.request("GET", url.path + path)
+        link.request("GET", url.path + path, headers=headers)
         status = link.getresponse().status
     except (OSError, http.client.HTTPException) as error:
         return f"no answer to GET {path}: {error}"

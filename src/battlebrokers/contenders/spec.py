@@ -170,6 +170,8 @@ class Ready(Strict):
     """The port for the MQTT handshake, when it is not that of the endpoint `tcp`."""
     get: str = ""
     """A path to ask for by HTTP."""
+    headers: dict[str, str] = {}
+    """Sent with that question."""
     is_: Annotated[Expected, BeforeValidator(expected)] = Field(default=Expected(), alias="is")
     """What counts as ready: a status or a list of them; when absent every 2xx."""
     within_s: float = Field(default=30.0, gt=0)
@@ -218,7 +220,7 @@ class Contender(Strict):
     install: dict[PackageManager, list[str]] = {}
     """Package manager (apt, dnf, apk, brew, pip, npm) → its packages; `commands` → lines to show as they are."""
     version: list[VersionSource] = []
-    """Ways to learn the version; when absent the need named like the contender, or the first one, is asked."""
+    """Ways to learn the version; when absent the need called like the contender is asked, else its first module."""
     capabilities: BrokerCapabilities = BrokerCapabilities()
     ports: Annotated[dict[Name, Annotated[int, Field(ge=0, le=65535)]], BeforeValidator(_free_ports)]
     """Names of ports to be chosen, or name → number for ports that are as they are."""

@@ -87,7 +87,9 @@ def gather(runs_folder: Path, *, programs: bool = True) -> Machine:
         disk_free_bytes=shutil.disk_usage(existing).free,
         java=find_java() if programs else None,
         spark_version=spark_version(),
-        brokers={each.name: availability(each) for each in load_contenders()} if programs else {},
+        brokers={each.name: availability(each) for each in load_contenders() if not each.run.external}
+        if programs
+        else {},
         capture=find_tool() if programs else None,
         is_root=os.geteuid() == 0,
     )
