@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-WITHIN_S = 20.0
+WITHIN_S = 10.0
 
 
 @dataclass
@@ -22,8 +22,8 @@ class Asked:
     headers: dict[str, str]
     body: bytes
     raw: bytes
-    reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    gone: asyncio.Event
 
     @property
     def json(self) -> Any:
@@ -57,11 +57,9 @@ class Asked:
         """Gone without a word."""
         self.writer.transport.abort()
 
-    async def ended(self) -> bytes:
-        """Wait until the client has closed; what it still said."""
-        with contextlib.suppress(ConnectionResetError):
-            return await asyncio.wait_for(self.reader.read(), WITHIN_S)
-        return b""
+    async def ended(self) -> None:
+        """Wait until the client has closed."""
+        await asyncio.wait_for(self.gone.wait(), WITHIN_S)
 
 
 class Web:
@@ -90,9 +88,11 @@ class Web:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self.connections += 1
             self._writers.append(writer)
+            gone = asyncio.Event()
             with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
                 while True:
-                    await self._asked.put(await _request(reader, writer))
+                    await self._asked.put(await _request(reader, writer, gone))
+            gone.set()
 
         server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
         self.port = server.sockets[0].getsockname()[1]
@@ -104,11 +104,11 @@ class Web:
                 writer.transport.abort()
 
 
-async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Asked:
+async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gone: asyncio.Event) -> Asked:
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")[:-2]
     method, target, version = first.split(" ")
     assert version == "HTTP/1.1"
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Asked(method, target, headers, body, head + body, reader, writer)
+    return Asked(method, target, headers, body, head + body, writer, gone)

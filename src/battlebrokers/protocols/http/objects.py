@@ -47,6 +47,8 @@ class Objects:
     def _pieces(self, line: bytes) -> list[bytes]:
         if self._are_events:
             return [line[5:].strip()] if line.startswith(b"data:") else []
+        if b"}{" in line or b"} {" in line:
+            return objects_in(line) or [line]
         return [line] if line else []
 
 

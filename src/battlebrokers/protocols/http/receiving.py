@@ -57,11 +57,11 @@ class Reception:
         """The one for all topics, where one is enough."""
         self._path = ""
         self._server: CallbackServer | None = None
-        self._topic_names = self._names_of_topics()
         self._postponed: list[Caller] = []
         self.paused = link.reading_paused
         self.endpoint, self.options = link.endpoint, link.options
         self.now_ns, self.rendered = link.now_ns, link.rendered
+        self._topic_names = self._names_of_topics()
 
     # ── subscribing ──────────────────────────────────────────────────────────────────────────────────────────────
 
