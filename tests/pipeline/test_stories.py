@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from battlebrokers.pipeline.graph import analyze
-from battlebrokers.tables import BALANCE, JOURNEYS, LATENCIES, LEDGER, PUBLISHING
+from battlebrokers.tables import BALANCE, FAILURES, JOURNEYS, LATENCIES, LEDGER, PUBLISHING
 from battlebrokers.tables.measures import BUCKET_LOST
 from pipeline.world import STORIES, Message, Result, Story, World, at, story
 
@@ -153,6 +153,25 @@ def a_message_nobody_subscribed_to_makes_no_journey(world: World) -> Telling:
     message = world.publish(device, world.topic(), 3.0, qos=1)
     result = yield
     assert journeys(result, message) == []
+
+
+@story
+def nobody_can_say_what_became_of_a_publish_without_a_proper_answer(world: World) -> Telling:
+    topic = world.topic()
+    device, client = world.device("failing"), world.client(topic)
+    arrived = world.publish(device, topic, 3.0, outcome="failed", reason=-2)
+    gone = world.publish(device, topic, 3.1, outcome="failed", reason=-4)
+    late = world.publish(device, topic, 3.2, outcome="unacked")
+    world.ack(late, 5.0, "failed")
+    world.deliver(client, arrived, 3.2)
+    result = yield
+    assert journey(result, arrived)["recovered"]
+    assert journey(result, gone)["outcome"] == "indeterminate"
+    assert journey(result, late)["outcome"] == "indeterminate"
+    (row,) = result.rows(PUBLISHING, fleet="failing")
+    assert (row["failed"], row["unacked"], row["refused"]) == (3, 0, 0)
+    told = {(row["outcome"], row["reason"]): row["n"] for row in result.rows(FAILURES, fleet="failing")}
+    assert told == {("failed", -2): 1, ("failed", -4): 1, ("failed", None): 1}
 
 
 # -- late acknowledgements ---------------------------------------------------------------------------------------------
