@@ -25,6 +25,9 @@ _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
 _AS_WORDS = bytes(ord("a") if octet in _LETTERS else ord(" ") for octet in range(256))
 _LONG_WORD = b"a" * 22
 """Our header in base64 is so long; UUIDs and headers in other forms are longer."""
+_AS_ALPHANUMERICS = bytes(ord("a") if octet in _LETTERS[:62] else ord(" ") for octet in range(256))
+_DASHED_SHAPE = b" ".join(b"a" * digits for digits in (8, 4, 4, 4, 12))
+"""What a UUID looks like then: to look for that is many times faster than to try a pattern everywhere."""
 _STANDARD_BASE64 = bytes.maketrans(b"-_", b"+/")
 # A literal first character lets the search run at the speed of memchr; what stands before it is looked at afterwards.
 _BASE64_HEADER = re.compile(rb"s(?<![A-Za-z0-9+/=_-]s)[Q-Za-f][A-Za-z0-9+/_-]{20}")
@@ -67,7 +70,9 @@ def payload_id(payload: bytes) -> int | None:
     if not keyed and not worded:
         return None
     rank, number = _best(head, keyed=keyed, worded=worded)
-    if worded and rank > _HEADER_RANK and (found := _BASE64_JSON.search(head)) is not None:
+    if not worded or rank == _HEADER_RANK or not (0x65 in head or 0x57 in head):
+        return number
+    if (found := _BASE64_JSON.search(head)) is not None:
         inner = _decoded(found[0])
         inner_rank, inner_number = _best(inner, keyed=True, worded=True)
         # What was wrapped is the older one: on a tie it counts.
@@ -90,13 +95,14 @@ def _best(text: bytes, *, keyed: bool, worded: bool) -> Ranked:
     if number is not None:
         return _HEADER_RANK, number
     best: Ranked = (_NO_RANK, None)
-    if keyed:
+    # All keys end so.
+    if keyed and (b'id"' in (lower := text.lower()) or b"id\\" in lower):
         for found in _KEYED.finditer(text):
             rank = 1 if found[1] else 2 if found[2] else 3 if found[3] else 4
             if rank < best[0] and (number := _number_of(found[5] or found[6])) is not None:
                 best = rank, number
     if worded and best[1] is None:
-        match = _DASHED_UUID.search(text) or _PLAIN_UUID.search(text)
+        match = _uuid(text)
         if match is not None and (number := _number_of(match[0])) is not None:
             best = _UUID_RANK, number
     return best
@@ -108,11 +114,20 @@ def _embedded_header(text: bytes) -> int | None:
         raw = _decoded(found[0])
         if _is_header(raw):
             return int.from_bytes(raw[:8], "big", signed=True)
-    for found in _HEX_HEADER.finditer(text):
+    for found in _HEX_HEADER.finditer(text) if 0x62 in text or 0x42 in text else ():
         raw = bytes.fromhex(found[0].decode("ascii"))
         if _is_header(raw):
             return int.from_bytes(raw[:8], "big", signed=True)
     return None
+
+
+def _uuid(text: bytes) -> re.Match[bytes] | None:
+    """The first UUID with dashes, else the first one without."""
+    shapes = text.translate(_AS_ALPHANUMERICS)
+    found = _DASHED_UUID.search(text) if 0x2D in text and _DASHED_SHAPE in shapes else None
+    if found is None and _UUID_DIGITS in map(len, shapes.split()):
+        found = _PLAIN_UUID.search(text)
+    return found
 
 
 def _is_header(raw: bytes) -> bool:
