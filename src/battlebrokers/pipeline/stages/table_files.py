@@ -21,7 +21,9 @@ from battlebrokers.tables.base import Table
 _ROWS_PER_GROUP = 1 << 17
 _ROWS_READ = 1 << 16
 _REPEATING = {"string", "bool", "int8", "int16", "int32", "float64"}
-"""Kinds of columns whose values come again; the others are numbers that grow or differ."""
+"""Kinds of columns whose values come again; the others are numbers that grow, but for these:"""
+_HASHES = {"fingerprint", "identity"}
+_REPEATING_HASHES = {"stream"}
 
 
 class TableFile:
@@ -64,8 +66,17 @@ class TableFile:
         else:
             # Object stores show a file when it is closed; elsewhere a task that dies leaves one that is written again.
             place = remote(self._address).open_output_stream(remote_key(self._address))
-        repeating = [column.name for column in self._table.columns if column.kind in _REPEATING]
-        return pq.ParquetWriter(place, self._schema, compression="zstd", compression_level=1, use_dictionary=repeating)
+        repeating = [
+            column.name
+            for column in self._table.columns
+            if column.kind in _REPEATING or column.name in _REPEATING_HASHES
+        ]
+        growing = {column.name for column in self._table.columns} - {*repeating, *_HASHES}
+        # Written as differences they are small before anything is packed, which a quick packer then does as well.
+        return pq.ParquetWriter(
+            place, self._schema, compression="snappy", use_dictionary=repeating,
+            column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
+        )  # fmt: skip
 
     def __enter__(self) -> TableFile:
         return self
