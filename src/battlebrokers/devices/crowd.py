@@ -7,6 +7,7 @@ whole process sleeps from one ring to the next.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from bisect import bisect_left
 from time import sleep
 
@@ -38,7 +39,9 @@ class Crowd:
         self._shift_ns = clock_shift_ns
         self._tick_ns = tick_ns
         self._devices: list[Device] = []
-        self._due_ns: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        # The same numbers twice: one by one an array of Python's is faster, all at once a view of numpy's on it.
+        self._due_ns = array("q")
+        self._all_due_ns: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._alarm: Alarm | None = None
         self._alarm_ns = NEVER
         self._speaking = False
@@ -58,7 +61,8 @@ class Crowd:
     def start(self, load_start_ns: int) -> None:
         """Arm every schedule; the first ring comes when the first message is due, or with the first tick."""
         self._alarm = Alarm(self._ring)
-        self._due_ns = np.array([device.start(load_start_ns) for device in self._devices], dtype=np.int64)
+        self._due_ns = array("q", [device.start(load_start_ns) for device in self._devices])
+        self._all_due_ns = np.frombuffer(self._due_ns, dtype=np.int64)
         if self._tick_ns:
             self._alarm.set(load_start_ns - self._shift_ns)
         else:
@@ -86,7 +90,7 @@ class Crowd:
         now_ns = self._stopwatch.now_ns
         due_ns = self._due_ns
         devices = self._devices
-        order: list[int] = (due_ns <= now_ns()).nonzero()[0].tolist()
+        order: list[int] = (self._all_due_ns <= now_ns()).nonzero()[0].tolist()
         # Begin where the last turn ended, so that under overload no device is always the last.
         if self._first:
             split = bisect_left(order, self._first)
@@ -117,7 +121,7 @@ class Crowd:
             self._set_alarm(self._stopwatch.now_ns() + (_REST_NS if done else 0))
             return
         # Whoever still owes what was due at this ring speaks again at once.
-        if done and not (self._due_ns <= now_ns).any():
+        if done and not (self._all_due_ns <= now_ns).any():
             self._sleep(now_ns + self._tick_ns)
         # The loop looks at its sockets before this comes: arrivals are stamped first, then devices speak.
         asyncio.get_running_loop().call_soon(self._ring)
@@ -130,8 +134,7 @@ class Crowd:
             self.sleeps += 1
 
     def _set_alarm(self, not_before_ns: int) -> None:
-        due_ns = self._due_ns
-        next_ns = int(due_ns[due_ns.argmin()]) if len(due_ns) else NEVER
+        next_ns = self._due_ns[int(self._all_due_ns.argmin())] if self._due_ns else NEVER
         self._alarm_ns = next_ns
         if next_ns != NEVER and self._alarm is not None:
             self._alarm_ns = max(next_ns, not_before_ns)

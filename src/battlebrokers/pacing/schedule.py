@@ -70,18 +70,29 @@ class Schedule:
         self.peek_ns = NEVER
         self._refill(_FIRST_BLOCK)
 
+    def take_only(self, up_to_ns: int) -> int:
+        """The one offset due at or before `up_to_ns`; NEVER, and nothing is taken, where `take` has to look closer."""
+        block, following = self._block, self._at + 1
+        if following < len(block):
+            offset_ns, following_ns = self.peek_ns, block.item(following)
+            if offset_ns <= up_to_ns < following_ns:
+                self._at = following
+                self.peek_ns = following_ns
+                return offset_ns
+        return NEVER
+
     def take(self, up_to_ns: int, limit: int) -> Offsets:
         """The offsets due at or before `up_to_ns` and not yet taken, oldest first, at most `limit`."""
         block, at = self._block, self._at
         if self.peek_ns > up_to_ns or limit <= 0 or block is _EMPTY:
             return _EMPTY
         end = at + 1
-        if limit > 1 and end < len(block) and block[end] <= up_to_ns:
-            end = at + min(int(block[at:].searchsorted(up_to_ns, "right")), limit)
+        if limit > 1 and end < len(block) and block.item(end) <= up_to_ns:
+            end = min(int(block.searchsorted(up_to_ns, "right")), at + limit)
         taken = block[at:end]
         if end < len(block):
             self._at = end
-            self.peek_ns = int(block[end])
+            self.peek_ns = block.item(end)
             return taken
         self._refill(_block_size(self._pace))
         if self.peek_ns > up_to_ns or len(taken) == limit or self._block is _EMPTY:

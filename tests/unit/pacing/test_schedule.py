@@ -55,6 +55,27 @@ def test_taking_in_pieces_gives_the_same_as_taking_all(text: str, seed: int, pie
     assert schedule.peek_ns == NEVER
 
 
+@given(PACES, SEEDS, st.lists(st.integers(0, SECOND_NS // 20), max_size=80))
+@examples(60)
+def test_taking_the_only_one_due_wherever_possible_gives_the_same_as_taking_all(
+    text: str, seed: int, steps_ns: list[int]
+) -> None:
+    pace = parse_pace(text)
+    whole = everything(Schedule(pace, seed, None, 4 * SECOND_NS)).tolist()
+    schedule = Schedule(pace, seed, None, 4 * SECOND_NS)
+    taken: list[int] = []
+    now_ns = 0
+    for step_ns in steps_ns:
+        now_ns += step_ns
+        only_ns = schedule.take_only(now_ns)
+        if only_ns == NEVER:
+            taken += schedule.take(now_ns, 10**9).tolist()
+        else:
+            taken.append(only_ns)
+        assert taken == [time for time in whole if time <= now_ns]
+    assert taken + everything(schedule).tolist() == whole
+
+
 @given(PACES, SEEDS, st.integers(0, 50))
 @examples(40)
 def test_at_most_is_kept(text: str, seed: int, at_most: int) -> None:
