@@ -81,9 +81,11 @@ def matrix_frames(topic: bytes, first_byte: int, properties: bytes, payloads: By
 def joined_frames(topic: bytes, first_byte: int, properties: bytes, payloads: Sequence[bytes], first_id: int) -> bytes:
     """The frames of few payloads, or of payloads of several sizes, one after the other."""
     if not first_byte & QOS_BITS:
+        before = head(topic, first_byte, properties, len(payloads[0]))
         if len(payloads) == 1:
-            payload = payloads[0]
-            return head(topic, first_byte, properties, len(payload)) + payload
+            return before + payloads[0]
+        if len(set(map(len, payloads))) == 1:
+            return before + before.join(payloads)
         return b"".join(
             [part for payload in payloads for part in (head(topic, first_byte, properties, len(payload)), payload)]
         )

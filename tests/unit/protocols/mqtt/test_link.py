@@ -459,6 +459,47 @@ async def test_what_the_broker_does_not_take_is_refused_with_the_reason(broker: 
     link.abort()
 
 
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+async def test_messages_like_the_first_and_unlike_it_all_say_what_they_should(broker: ScriptedBroker, version: str):
+    link = make(broker, version=version)
+    peer = await joined(broker, link)
+    topic, other = b"a/usual", b"b/other"
+    batches = [
+        Outgoing(topic, (b"first",), 0, False, 0),
+        Outgoing(topic, (b"again",), 0, False, 1),
+        Outgoing(topic, [b"three", b"alike", b"again"], 0, False, 2),
+        Outgoing(topic, [b"two", b"unequal"], 0, False, 5),
+        Outgoing(topic, (b"longer than usual",), 0, False, 7),
+        Outgoing(topic, (b"",), 0, False, 8),
+        Outgoing(topic, (b"keep!",), 0, True, 9),
+        Outgoing(other, (b"other",), 0, False, 10),
+        Outgoing(topic, np.frombuffer(b"arraymatri", np.uint8).reshape(2, 5), 0, False, 11),
+        Outgoing(topic, (b"asked",), 1, False, 13),
+        Outgoing(topic, (b"final",), 0, False, 14),
+    ]
+    for batch in batches:
+        link.publish(batch)
+    heard = await peer.read_many(15)
+    assert all(isinstance(packet, Publish) for packet in heard)
+    assert [(p.topic.encode(), p.payload, p.qos, p.retain) for p in heard] == [
+        (batch.topic, bytes(payload), batch.qos, batch.retain) for batch in batches for payload in batch.payloads
+    ]
+    link.abort()
+
+
+async def test_a_broker_that_takes_less_the_next_time_is_not_sent_what_was_usual_before(broker: ScriptedBroker):
+    ear = Ear()
+    link = make(broker, ear, version="5")
+    topic = b"t"
+    await joined(broker, link)
+    assert link.publish(Outgoing(topic, (bytes(64),), 0, False, 0)) > 64
+    link.abort()
+    await joined(broker, link, ConnAck(properties=Properties(maximum_packet_bytes=40)))
+    assert link.publish(Outgoing(topic, (bytes(64),), 0, False, 1)) == 0
+    await until(lambda: ear.refused == [(1, 0x95)])
+    link.abort()
+
+
 async def test_topics_are_named_once_and_then_by_number(broker: ScriptedBroker):
     link = make(broker, version="5", topic_alias=True)
     peer = await joined(broker, link, ConnAck(properties=Properties(topic_alias_maximum=2)))
