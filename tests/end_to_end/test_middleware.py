@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 import pyarrow.parquet as pq
 import pytest
+from aiohttp import web
 
 from battlebrokers.analysis.summary import build_summary
+from battlebrokers.errors import ContenderError
+from battlebrokers.run.orchestrator import Orchestrator, RunRequest
+from battlebrokers.scenario.reader import load_scenario
 from battlebrokers.tables import OPERATIONS, PUBLISHES
-from support.runs import run_for_real
+from support.runs import run_for_real, write_scenario
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
+@pytest.mark.broker
 @pytest.mark.spark
 def test_ponte_takes_messages_over_http_and_gives_them_over_mqtt(tmp_path, analyst, require_broker):
     require_broker("ponte")
@@ -33,6 +42,7 @@ def test_ponte_takes_messages_over_http_and_gives_them_over_mqtt(tmp_path, analy
     assert cost.publish_ms.n == 200
 
 
+@pytest.mark.broker
 def test_acme_is_registered_with_and_everything_is_removed_again(tmp_path, require_broker):
     require_broker("acme-onem2m")
     folder = run_for_real("middleware-small", "acme-onem2m", tmp_path / "runs", scale=0.01)
@@ -50,3 +60,117 @@ def test_acme_is_registered_with_and_everything_is_removed_again(tmp_path, requi
     published = pq.read_table(folder.table(PUBLISHES)).to_pylist()
     assert {row["outcome"] for row in published} == {"acked"}
     assert all(row["structure_bytes"] > row["payload_bytes"] for row in published)
+
+
+MADE_UP = """\
+name: made-up
+about: Takes messages of registered devices over HTTP.
+run: {external: true}
+ports: {http: PORT}
+endpoints: {http: "http://${host}:${port.http}"}
+ready: {get: /}
+register:
+  device: {post: /devices, json: {name: "${name}"}, is: 201, keep: {uuid: $.uuid}}
+  remove: {device: {delete: "/devices/${uuid}"}}
+speak:
+  http: {publish: {post: "/messages?of=${uuid}", json: {data: "${payload}", topic: "${topic}"}}}
+"""
+SPEAKERS = """\
+name: speakers
+protocol: http
+fleets:
+  air: {devices: 20, topic: "a/{device}", payload: {random_bytes: 30}, every: 20/s, at_most: MESSAGES}
+phases: {measure: 60s, drain: 5s, quiet: 500ms, until_silent: true}
+"""
+
+
+@dataclass
+class MadeUp:
+    """A small middleware: knows its devices, refuses one of them if told, and fails every so many messages."""
+
+    devices: dict[str, str] = field(default_factory=dict)
+    seen: int = 0
+    messages: int = 0
+    refuse: str = ""
+    fail_every: int = 0
+    on_message: Callable[[], None] = lambda: None
+
+    async def alive(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+    async def register(self, request: web.Request) -> web.Response:
+        name = (await request.json())["name"]
+        if name == self.refuse:
+            return web.Response(status=507, text="no room for another device")
+        self.seen += 1
+        uuid = f"u{self.seen}"
+        self.devices[uuid] = name
+        return web.json_response({"uuid": uuid}, status=201)
+
+    async def remove(self, request: web.Request) -> web.Response:
+        return web.Response(status=200 if self.devices.pop(request.match_info["uuid"], None) else 404)
+
+    async def message(self, request: web.Request) -> web.Response:
+        if request.query["of"] not in self.devices:
+            return web.Response(status=401)
+        body = await request.json()
+        assert body["topic"] == f"a/{self.devices[request.query['of']]}"
+        self.messages += 1
+        self.on_message()
+        if self.fail_every and not self.messages % self.fail_every:
+            return web.Response(status=500, text="again later")
+        return web.Response()
+
+
+@pytest.fixture
+async def made_up(tmp_path):
+    middleware = MadeUp()
+    app = web.Application()
+    app.router.add_get("/", middleware.alive)
+    app.router.add_post("/devices", middleware.register)
+    app.router.add_delete("/devices/{uuid}", middleware.remove)
+    app.router.add_post("/messages", middleware.message)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    (tmp_path / "made-up.yaml").write_text(MADE_UP.replace("PORT", str(runner.addresses[0][1])))
+    yield middleware
+    await runner.cleanup()
+
+
+def orchestrator_of(tmp_path, *, messages: int) -> Orchestrator:
+    loaded = load_scenario(str(write_scenario(tmp_path, SPEAKERS.replace("MESSAGES", str(messages)))))
+    return Orchestrator(RunRequest(loaded, str(tmp_path / "made-up.yaml"), 1, tmp_path / "runs"))
+
+
+async def test_answers_of_500_are_recorded_and_everybody_is_removed(made_up, tmp_path):
+    made_up.fail_every = 10
+    folder = await orchestrator_of(tmp_path, messages=10).run()
+    assert folder.read_manifest().state == "finished"
+    rows = pq.read_table(folder.table(PUBLISHES)).to_pylist()
+    outcomes = Counter((row["outcome"], row["reason"]) for row in rows)
+    assert outcomes == {("acked", None): 180, ("refused", 500): 20}
+    assert (made_up.seen, made_up.devices) == (20, {})
+
+
+async def test_a_refused_registration_is_the_brokers_failure_and_leaves_nothing_behind(made_up, tmp_path):
+    made_up.refuse = "air-19"
+    orchestrator = orchestrator_of(tmp_path, messages=10)
+    with pytest.raises(ContenderError) as caught:
+        await orchestrator.run()
+    assert "register of device air-19: POST /devices failed: status 507" in caught.value.message
+    assert "no room for another device" in caught.value.message
+    assert caught.value.exit_code == 5
+    assert made_up.devices == {}
+    assert made_up.seen > 0
+    manifest = orchestrator.folder.read_manifest()
+    assert (manifest.state, "status 507" in manifest.state_detail) == ("broker-failed", True)
+
+
+async def test_whoever_interrupts_still_leaves_nothing_behind(made_up, tmp_path):
+    orchestrator = orchestrator_of(tmp_path, messages=1000)
+    made_up.on_message = orchestrator.interrupt
+    folder = await orchestrator.run()
+    assert folder.read_manifest().state == "interrupted"
+    assert made_up.messages < 20 * 1000
+    assert (made_up.seen, made_up.devices) == (20, {})
