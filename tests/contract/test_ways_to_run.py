@@ -159,6 +159,13 @@ def test_one_that_is_not_there_is_told_with_its_address(
         start_contender(str(path), "stock", tmp_path / "ours")
 
 
+def test_what_would_be_a_container_here_may_be_elsewhere(elsewhere: tuple[Path, str], tmp_path: Path) -> None:
+    path, port = elsewhere
+    path.write_text(path.read_text().replace("{external: true}", '{container: "vendor/board:1"}'))
+    with start_contender(f"{path}@127.0.0.1", "stock", tmp_path / "ours") as running:
+        assert (running.profile, running.endpoints) == ("external", {"http": f"http://127.0.0.1:{port}"})
+
+
 def test_a_host_is_only_for_what_somebody_else_runs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"amqtt is started here, and not on 10\.0\.0\.5"):
         start_contender("amqtt@10.0.0.5", "stock", tmp_path)

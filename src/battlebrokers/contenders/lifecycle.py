@@ -73,11 +73,11 @@ def start_contender(
         return _look_at(url)
     name, where = split_host(name_or_url)
     contender = Contender.find(name)
-    if contender.run.external:
+    if contender.run.external or (where and all(contender.ports.values())):
         return _visit(contender, where or contender.run.host or host, listener)
     if where:
         raise UsageError(
-            f"{contender.name} is started here, and not on {where}",
+            f"{contender.name} is started here, and not on {where}: its file does not say at which ports it is there",
             hint=f"Give its URL, such as mqtt://{where}:1883, or a file with `run: {{external: true}}`.",
         )
     return start_described(contender, profile, folder, host, tls, listener)

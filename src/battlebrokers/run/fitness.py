@@ -12,7 +12,7 @@ from typing import Any
 from battlebrokers.contenders.availability import Missing, availability
 from battlebrokers.contenders.broker_url import is_url, parse_broker_url
 from battlebrokers.contenders.offers import Offer, offers_of
-from battlebrokers.contenders.reader import find_contender
+from battlebrokers.contenders.reader import find_contender, split_host
 from battlebrokers.contenders.spec import BrokerCapabilities
 from battlebrokers.errors import EnvironmentNotReady, InputError
 from battlebrokers.protocols.registry import link_class
@@ -28,11 +28,12 @@ def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
         reasons = [*_strangers(scenario, parse_broker_url(broker).protocol)]
     else:
         contender = find_contender(broker)
-        here = availability(contender)
+        # Who runs elsewhere need not be here, and tells nobody its version.
+        here = availability(contender) if not split_host(broker)[1] else None
         if isinstance(here, Missing):
             raise EnvironmentNotReady(f"{contender.name} cannot run here: {here.what} is missing", hint=here.hint)
         offers = offers_of(contender)
-        able = contender.able(here.version)
+        able = contender.able(here.version if here is not None else "unknown")
         reasons = [*_shortfalls(scenario, able), *_unoffered(scenario, offers), *_beyond_links(scenario, offers)]
     if reasons:
         raise InputError(
