@@ -24,6 +24,7 @@ from battlebrokers.scenario.resolve import BUILT_IN, settled
 
 def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
     """Raise when the broker is not here, or cannot do what the scenario asks."""
+    scenario = settled_for(scenario, broker)
     if is_url(broker):
         reasons = [*_strangers(scenario, parse_broker_url(broker).protocol)]
     else:

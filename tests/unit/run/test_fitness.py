@@ -44,6 +44,7 @@ def test_an_open_protocol_is_http_where_it_can_be_and_what_the_broker_offers_whe
     chosen = settled_for(scenario("protocol=auto"), bridge)
     assert protocols_of(chosen) == {"air": "http", "all": "mqtt"}
     refuse_what_cannot_be_honoured(chosen, bridge)
+    refuse_what_cannot_be_honoured(scenario("protocol=auto"), bridge)
     by_url = settled_for(scenario("protocol=auto"), "amqp://127.0.0.1")
     assert protocols_of(by_url) == {"air": "amqp", "all": "amqp"}
 
