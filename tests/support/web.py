@@ -10,7 +10,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-WITHIN_S = 10.0
+from battlebrokers.protocols.base import Endpoint, LinkOptions
+from battlebrokers.protocols.http.scripted import ScriptedHttpLink
+from battlebrokers.protocols.script import Script
+from support.links import Ear
+
+WITHIN_S = 20.0
 
 
 @dataclass
@@ -112,3 +117,9 @@ async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, g
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     return Asked(method, target, headers, body, head + body, writer, gone)
+
+
+def scripted_link(web: Web, ear: Ear, script: Script, **options: object) -> ScriptedHttpLink:
+    """A client of that server that speaks a dialect; not opened yet."""
+    settings = LinkOptions("client-1", script=script, **options)  # type: ignore[arg-type]
+    return ScriptedHttpLink(Endpoint("tcp", "127.0.0.1", web.port, "/"), settings, ear)

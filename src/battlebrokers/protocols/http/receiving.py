@@ -5,6 +5,7 @@ Made by the link when its client first subscribes, thrown away when it leaves. I
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -73,19 +74,34 @@ class Reception:
 
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Granted]:
         """Say what the dialect says; one answer each."""
-        wanted = {subscription: self._targets(subscription) for subscription in subscriptions}
+        wanted = [(each, target) for each in dict.fromkeys(subscriptions) for target in self._targets(each)]
+        for each in subscriptions:
+            self._granted.setdefault(each, [])
         refused: dict[Subscription, int] = {}
         once_said: set[int] = set()
-        for subscription, targets in wanted.items():
-            entered = self._granted.setdefault(subscription, [])
+        gate = asyncio.Semaphore(self._link.window)
+
+        async def enter(subscription: Subscription, target: Target) -> bool:
             try:
-                for target in targets:
-                    await self._enter(target, once_said)
-                    entered.append(target)
+                await self._enter(target, once_said, gate)
             except LinkError as error:
                 if error.code <= 0:
                     raise
                 refused[subscription] = error.code
+                return False
+            self._granted[subscription].append(target)
+            return True
+
+        # The first one says what is said once; then as many at a time as the window allows.
+        place = 0
+        while place < len(wanted):
+            place += 1
+            if await enter(*wanted[place - 1]):
+                break
+        results = await asyncio.gather(*(enter(*each) for each in wanted[place:]), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
         return [
             Granted(each, -1, refused[each]) if each in refused else Granted(each, min(each.qos, 1), min(each.qos, 1))
             for each in subscriptions
@@ -104,16 +120,17 @@ class Reception:
         known = {**own, **names_of_topic(topic), **self.options.known_of_topics.get(topic, {})}
         return Target(known, topic.encode())
 
-    async def _enter(self, target: Target, once_said: set[int]) -> None:
+    async def _enter(self, target: Target, once_said: set[int], gate: asyncio.Semaphore) -> None:
         link = self._link
-        for number, call in enumerate(self._dialect.steps):
-            if self._is_of_topic(call):
-                _, _, kept = await link.say(call, {**link.known(), **target.known, **target.kept})
-                target.kept.update(kept)
-            elif number not in once_said:
-                once_said.add(number)
-                _, _, kept = await link.say(call, link.known())
-                link.keep(kept)
+        async with gate:
+            for number, call in enumerate(self._dialect.steps):
+                if self._is_of_topic(call):
+                    _, _, kept = await link.say(call, {**link.known(), **target.known, **target.kept})
+                    target.kept.update(kept)
+                elif number not in once_said:
+                    _, _, kept = await link.say(call, link.known())
+                    link.keep(kept)
+                    once_said.add(number)
         await self._begin_fetch(target)
 
     def _names_of_topics(self) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -12,17 +12,6 @@ from battlebrokers.protocols.http.head import BODY_LIMIT_BYTES, HEAD_LIMIT_BYTES
 from battlebrokers.protocols.http.plain import PlainHttpLink
 from support.links import Ear, until
 from support.web import Asked, Web
-
-
-@pytest.fixture
-async def quiet_loop() -> AsyncIterator[None]:
-    """Nothing may be raised into the event loop."""
-    raised: list[object] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: raised.append(context))
-    yield
-    assert raised == []
-
 
 pytestmark = pytest.mark.usefixtures("quiet_loop")
 

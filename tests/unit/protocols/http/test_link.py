@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
-import ssl
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,14 +18,12 @@ from battlebrokers.protocols.base import (
     LinkOptions,
     Outgoing,
     Subscription,
-    TlsFiles,
 )
 from battlebrokers.protocols.http.plain import PlainHttpLink
 from battlebrokers.protocols.http.scripted import ScriptedHttpLink
 from battlebrokers.protocols.http.sender import WINDOW_UNLESS_SAID, Sender
 from battlebrokers.protocols.registry import capabilities_of, make_link
 from battlebrokers.protocols.script import Say, Script
-from support.certificates import Authority
 from support.links import Ear, until
 from support.web import Web
 
@@ -272,72 +266,6 @@ async def test_connections_come_from_the_source_address(web: Web):
     asked = await web.asked()
     assert asked.writer.get_extra_info("peername")[0] == "127.0.0.77"
     link.abort()
-
-
-# ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-def server_side(authority: Authority, *, mutual: bool = False) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.sign("server", server=True))
-    if mutual:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(authority.path)
-    return context
-
-
-async def test_tls_also_mutual(authority: Authority):
-    async with Web().serving(server_side(authority, mutual=True)) as web:
-        certificate, key = authority.sign("device")
-        ear = Ear()
-        link = make(web, ear, transport="tls", tls=TlsFiles(authority.path, certificate, key))
-        await link.open()
-        link.publish(out(b"x", b"y"))
-        for asked in await web.many(2):
-            asked.answer()
-        await until(lambda: sorted(ear.acked) == [0, 1])
-        await link.close()
-
-
-async def test_a_certificate_nobody_trusts_is_told_in_words(authority: Authority):
-    async with Web().serving(server_side(authority)) as web:
-        with pytest.raises(LinkError, match="certificate is not trusted") as caught:
-            await make(web, transport="tls").open()
-        assert caught.value.code == Failure.TLS
-
-
-async def test_tls_that_goes_wrong_for_a_later_connection_fails_its_request_as_tls(authority: Authority):
-    ear = Ear()
-    async with Web().serving(server_side(authority)) as secure, plain_words() as port:
-        link = make(secure, ear, transport="tls", tls=TlsFiles(authority.path), inflight=2)
-        await link.open()
-        link.endpoint = Endpoint("tls", "127.0.0.1", port, "/")
-        link.publish(out(b"on the connection there is", b"on a new one"))
-        (await secure.asked()).answer()
-        await until(lambda: ear.refused and ear.acked)
-        assert (ear.acked, ear.refused) == ([0], [(1, Failure.TLS)])
-        link.abort()
-
-
-@contextlib.asynccontextmanager
-async def plain_words() -> AsyncIterator[int]:
-    """The port of a server that answers a TLS greeting in plain HTTP."""
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(10)
-        writer.write(b"HTTP/1.1 400 This is plain\r\n\r\n")
-        writer.close()
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
 
 
 # ── with a dialect ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Subscriptions over HTTP in every way: by callback, stream and poll, with what must be undone afterwards."""
+"""Notifications that the middleware brings to our listener, and the subscriptions behind them."""
 
 from __future__ import annotations
 
@@ -13,33 +13,17 @@ import aiohttp
 import pytest
 
 from battlebrokers.errors import LinkError
-from battlebrokers.protocols.base import Endpoint, LinkOptions, Subscription
+from battlebrokers.protocols.base import Subscription
 from battlebrokers.protocols.http.callbacks import callback_server
 from battlebrokers.protocols.http.scripted import ScriptedHttpLink
 from battlebrokers.protocols.script import Listening, Notification, Say, Script
 from support.links import Ear, until
-from support.web import Asked, Web
+from support.web import Web, scripted_link
 
 pytestmark = pytest.mark.usefixtures("quiet_loop")
+
 PAYLOAD = bytes(range(256))
 IN_BASE64 = base64.b64encode(PAYLOAD).decode()
-
-
-@pytest.fixture
-async def quiet_loop() -> AsyncIterator[None]:
-    """Nothing may be raised into the event loop."""
-    raised: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
-    yield
-    assert raised == []
-
-
-def make(web: Web, ear: Ear, script: Script, **options: object) -> ScriptedHttpLink:
-    settings = LinkOptions("client-1", script=script, **options)  # type: ignore[arg-type]
-    return ScriptedHttpLink(Endpoint("tcp", "127.0.0.1", web.port, "/"), settings, ear)
-
-
-# ── callback ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 CALLBACK = Script(
     "http",
@@ -64,7 +48,7 @@ TOPICS: dict[str, dict[str, str | list[str]]] = {"a/1": {}, "a/2": {}, "b/1": {}
 async def subscribed(
     web: Web, ear: Ear, script: Script = CALLBACK, wanted: str = "a/1", **options: object
 ) -> tuple[ScriptedHttpLink, str]:
-    link = make(web, ear, script, known_of_topics=TOPICS, **options)
+    link = scripted_link(web, ear, script, known_of_topics=TOPICS, **options)
     await link.open()
     subscribing = asyncio.ensure_future(link.subscribe([Subscription(wanted, 1)]))
     asked = await web.asked()
@@ -250,7 +234,7 @@ async def test_subscriptions_are_undone_when_the_client_leaves(web: Web):
 
 
 async def test_a_filter_becomes_one_subscription_for_each_topic_and_is_undone_for_each(web: Web):
-    link = make(web, Ear(), CALLBACK, known_of_topics=TOPICS)
+    link = scripted_link(web, Ear(), CALLBACK, known_of_topics=TOPICS)
     await link.open()
     subscribing = asyncio.ensure_future(link.subscribe([Subscription("a/+"), Subscription("c/1")]))
     for number, target in enumerate(["/a-1", "/a-2", "/c-1"]):
@@ -270,7 +254,7 @@ async def test_a_filter_becomes_one_subscription_for_each_topic_and_is_undone_fo
 
 
 async def test_a_refused_subscription_is_told_with_its_status_and_the_others_are_kept(web: Web):
-    link = make(web, Ear(), CALLBACK)
+    link = scripted_link(web, Ear(), CALLBACK)
     await link.open()
     subscribing = asyncio.ensure_future(link.subscribe([Subscription("a"), Subscription("b")]))
     (await web.asked()).answer(403)
@@ -280,7 +264,7 @@ async def test_a_refused_subscription_is_told_with_its_status_and_the_others_are
 
 
 async def test_a_subscription_nobody_answers_raises_a_link_error(web: Web):
-    link = make(web, Ear(), CALLBACK)
+    link = scripted_link(web, Ear(), CALLBACK)
     await link.open()
     subscribing = asyncio.ensure_future(link.subscribe([Subscription("a")]))
     (await web.asked()).close()
@@ -298,7 +282,7 @@ async def test_a_subscription_nobody_answers_raises_a_link_error(web: Web):
     ],
 )
 async def test_what_the_file_does_not_offer_is_refused_in_words(web: Web, listening: Listening | None, words: str):
-    link = make(web, Ear(), Script("http", listening=listening))
+    link = scripted_link(web, Ear(), Script("http", listening=listening))
     await link.open()
     with pytest.raises(LinkError, match=words):
         await link.subscribe([Subscription("a")])
@@ -322,281 +306,3 @@ async def test_each_element_of_a_list_is_a_message(web: Web):
         await middleware.answer()
         assert len(ear.faults) == 1
     link.abort()
-
-
-# ── stream ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-STREAM = Script(
-    "http",
-    listening=Listening(way="stream", fetch=Say("get", "/subscribe/${uuid}")),
-    notification=Notification(payload="$.payload", encoding="base64"),
-)
-BEGIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-async def streaming(web: Web, ear: Ear, **options: object) -> tuple[ScriptedHttpLink, Asked]:
-    link = make(web, ear, STREAM, known={"uuid": "u1"}, **options)
-    await link.open()
-    subscribing = asyncio.ensure_future(link.subscribe([Subscription("a"), Subscription("b")]))
-    asked = await web.asked()
-    assert asked.target == "/subscribe/u1"
-    asked.send(BEGIN)
-    assert [granted.qos for granted in await subscribing] == [0, 0]
-    return link, asked
-
-
-def line(number: int, end: str = "\n") -> bytes:
-    return (json.dumps({"payload": base64.b64encode(b"%d" % number).decode()}) + end).encode()
-
-
-async def test_objects_of_a_stream_are_messages_whatever_separates_them(web: Web):
-    ear = Ear()
-    link, asked = await streaming(web, ear)
-    asked.chunk(line(0))
-    asked.chunk(line(1, "") + line(2, "\r\n\r\n"))
-    asked.chunk(line(3, ""))
-    await until(lambda: len(ear.messages) == 4)
-    asked.chunk(line(4)[:9])
-    asked.chunk(line(4)[9:] + b"\n\n")
-    await until(lambda: len(ear.messages) == 5)
-    assert ear.payloads == [b"0", b"1", b"2", b"3", b"4"]
-    assert ear.faults == []
-    link.abort()
-    await asked.ended()
-
-
-async def test_the_bytes_of_a_stream_are_all_counted(web: Web):
-    ear = Ear()
-    link, asked = await streaming(web, ear)
-    sent = 0
-    for number in range(10):
-        data = line(number)
-        asked.chunk(data)
-        sent += len(f"{len(data):x}") + 4 + len(data)
-    await until(lambda: len(ear.messages) == 10)
-    assert sum(each.wire_size for each in ear.messages) == sent
-    await link.close()
-
-
-async def test_nonsense_in_a_stream_is_told_and_the_stream_goes_on(web: Web):
-    ear = Ear()
-    link, asked = await streaming(web, ear)
-    asked.chunk(b"nonsense\n" + line(1) + b'{"payload": "no base64!"}\n{"other": 1}\n')
-    await until(lambda: len(ear.faults) == 3)
-    assert ear.payloads == [b"1"]
-    link.abort()
-
-
-@pytest.mark.parametrize("ending", ["properly", "closed", "reset", "malformed"])
-async def test_a_stream_that_ends_is_asked_for_again(web: Web, ending: str):
-    ear = Ear()
-    link, asked = await streaming(web, ear)
-    for round_number in range(8):
-        asked.chunk(line(round_number))
-        await until(lambda wanted=round_number: len(ear.messages) == wanted + 1)
-        if ending == "properly":
-            asked.send(b"0\r\n\r\n")
-        elif ending == "malformed":
-            asked.send(b"-7\r\n")
-        elif ending == "reset":
-            asked.reset()
-        else:
-            asked.close()
-        asked = await web.asked()
-        asked.send(BEGIN)
-    assert ear.closings == []
-    assert len(ear.faults) == (8 if ending == "malformed" else 0)
-    link.abort()
-
-
-async def test_a_stream_that_cannot_be_had_any_more_is_told_as_closed(web: Web):
-    ear = Ear()
-    link, asked = await streaming(web, ear)
-    asked.close()
-    for _ in range(4):
-        (await web.asked()).answer(503)
-    await until(lambda: ear.closings)
-    [(detail, reason)] = ear.closings
-    assert reason == 503
-    assert "failed 5 times in a row" in detail
-    with pytest.raises(LinkError, match="not open"):
-        await link.subscribe([Subscription("a")])
-    # Whoever opens it again gets a stream again.
-    await link.open()
-    subscribing = asyncio.ensure_future(link.subscribe([Subscription("a")]))
-    (await web.asked()).send(BEGIN)
-    await subscribing
-    await link.close()
-
-
-async def test_a_refused_stream_is_a_refused_subscription(web: Web):
-    link = make(web, Ear(), STREAM, known={"uuid": "u1"})
-    await link.open()
-    subscribing = asyncio.ensure_future(link.subscribe([Subscription("a")]))
-    (await web.asked()).answer(401)
-    [granted] = await subscribing
-    assert (granted.qos, granted.reason) == (-1, 401)
-    link.abort()
-
-
-async def test_a_paused_client_does_not_read_its_stream(web: Web):
-    ear = Ear()
-    link, asked = await streaming(web, ear)
-    link.pause_reading()
-    # More than sockets and buffers hold: it can only be written when somebody reads.
-    filler = b" " * (1 << 20) + b"\n"
-    for _ in range(24):
-        asked.chunk(filler)
-    asked.chunk(line(1))
-    writing = asyncio.ensure_future(asked.writer.drain())
-    await asyncio.sleep(0.2)
-    assert not writing.done()
-    assert ear.messages == []
-    link.resume_reading()
-    await until(lambda: ear.payloads == [b"1"])
-    await writing
-    link.abort()
-
-
-async def test_server_sent_events_are_understood(web: Web):
-    ear = Ear()
-    link = make(web, ear, STREAM, known={"uuid": "u1"})
-    await link.open()
-    subscribing = asyncio.ensure_future(link.subscribe([Subscription("a")]))
-    asked = await web.asked()
-    asked.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: hello\nevent: x\ndata: " + line(1) + b"\n")
-    await subscribing
-    await until(lambda: ear.payloads == [b"1"])
-    assert ear.faults == []
-    link.abort()
-
-
-# ── poll ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-POLL = Script(
-    "http",
-    headers={"Authorization": "Bearer ${token}"},
-    login=[Say("post", "/token", statuses=[201], keep={"token": "$.accessToken"})],
-    listening=Listening(
-        way="poll",
-        fetch=Say("get", "/poll?names=${resource}&timestamp=${timestamp}", keep={"timestamp": "$[-1].timestamp"}),
-    ),
-    notification=Notification(each="$", payload="$.parameters.p", encoding="base64", topic="$.deviceId"),
-)
-
-
-def news(number: int) -> list[dict[str, Any]]:
-    payload = base64.b64encode(b"%d" % number).decode()
-    return [{"deviceId": "d", "timestamp": f"t {number}", "parameters": {"p": payload}}]
-
-
-async def polling(web: Web, ear: Ear, **options: object) -> tuple[ScriptedHttpLink, Asked]:
-    link = make(web, ear, POLL, **options)
-    opening = asyncio.ensure_future(link.open())
-    (await web.asked()).answer(201, {"accessToken": "tok"})
-    await opening
-    subscribing = asyncio.ensure_future(link.subscribe([Subscription("a/1")]))
-    asked = await web.asked()
-    assert asked.target == "/poll?names=a-1&timestamp="
-    assert asked.headers["authorization"] == "Bearer tok"
-    assert [granted.qos for granted in await subscribing] == [0]
-    return link, asked
-
-
-async def test_each_poll_says_what_the_last_answer_left_behind(web: Web):
-    ear = Ear()
-    link, asked = await polling(web, ear)
-    for number in range(5):
-        asked.answer(200, news(number))
-        asked = await web.asked()
-        assert asked.target == f"/poll?names=a-1&timestamp=t%20{number}"
-    asked.answer(200, [])
-    asked = await web.asked()
-    assert asked.target.endswith("timestamp=t%204")
-    assert ear.payloads == [b"%d" % number for number in range(5)]
-    assert {each.topic for each in ear.messages} == {b"d"}
-    assert ear.faults == []
-    link.abort()
-
-
-async def test_the_bytes_of_an_answer_are_those_of_its_messages(web: Web):
-    ear = Ear()
-    link, asked = await polling(web, ear)
-    body = json.dumps(news(1) + news(2) + news(3)).encode()
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    asked.send(answer)
-    await until(lambda: len(ear.messages) == 3)
-    assert sum(each.wire_size for each in ear.messages) == len(answer)
-    link.abort()
-
-
-async def test_errors_slow_polling_down_and_too_many_of_them_end_it(web: Web):
-    ear = Ear()
-    _, asked = await polling(web, ear)
-    for misbehave in ("500", "closed", "nonsense", "half"):
-        if misbehave == "500":
-            asked.answer(500)
-        elif misbehave == "closed":
-            asked.close()
-        elif misbehave == "nonsense":
-            asked.send(b"nonsense\r\n")
-        else:
-            asked.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nha")
-            asked.close()
-        asked = await web.asked()
-    # A proper answer, and everything is forgiven.
-    asked.answer(200, news(1))
-    asked = await web.asked()
-    assert ear.payloads == [b"1"]
-    assert ear.closings == []
-    for place in range(5):
-        asked.answer(502)
-        if place < 4:
-            asked = await web.asked()
-    await until(lambda: ear.closings)
-    assert ear.closings[0][1] == 502
-    assert len(ear.faults) == 1
-
-
-async def test_a_refused_poll_is_a_refused_subscription(web: Web):
-    link = make(web, Ear(), Script("http", listening=POLL.listening))
-    await link.open()
-    subscribing = asyncio.ensure_future(link.subscribe([Subscription("a/1")]))
-    (await web.asked()).answer(401)
-    [granted] = await subscribing
-    assert (granted.qos, granted.reason) == (-1, 401)
-    link.abort()
-
-
-async def test_wrong_json_in_a_poll_is_told_and_polling_goes_on(web: Web):
-    ear = Ear()
-    link, asked = await polling(web, ear)
-    for body in ("{", "[1, 2]", '{"a": 1}'):
-        asked.answer(200, body)
-        asked = await web.asked()
-    assert len(ear.faults) == 3
-    asked.answer(200, news(7))
-    await until(lambda: ear.payloads == [b"7"])
-    link.abort()
-
-
-async def test_a_paused_client_does_not_poll(web: Web):
-    ear = Ear()
-    link, asked = await polling(web, ear)
-    link.pause_reading()
-    asked.answer(200, news(1))
-    await asyncio.sleep(0.1)
-    assert ear.messages == []
-    link.resume_reading()
-    await until(lambda: ear.payloads == [b"1"])
-    asked = await web.asked()
-    asked.answer(200, news(2))
-    await until(lambda: ear.payloads == [b"1", b"2"])
-    link.abort()
-
-
-async def test_unsubscribing_ends_the_poll(web: Web):
-    link, asked = await polling(web, Ear())
-    await link.unsubscribe([Subscription("a/1")])
-    await asked.ended()
-    await link.close()
