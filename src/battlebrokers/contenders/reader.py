@@ -129,10 +129,16 @@ def _ports_of(name: str) -> list[str] | None:
 
 
 def _with_files(document: Document) -> dict[str, Any]:
-    """What the file says, with `{file: PATH}` replaced by the text of that file: beside it, else beside ours."""
+    """What the file says, with `{file: PATH}` replaced by the text of that file: beside it, else beside ours.
+
+    A list of texts and files is one text.
+    """
     folders = [Path(document.where).parent, SPECS]
 
     def text_of(value: Any, path: KeyPath) -> Any:
+        if isinstance(value, list):
+            texts = [text_of(part, (*path, number)) for number, part in enumerate(value)]
+            return "".join(texts) if all(isinstance(text, str) for text in texts) else value
         if not isinstance(value, dict) or list(value) != ["file"] or not isinstance(value["file"], str):
             return value
         for folder in folders:

@@ -231,7 +231,7 @@ class Contender(Strict):
     beside: Annotated[dict[Name, Companion], BeforeValidator(_shipped)] = {}
     """What must run with it: a list of contenders, or name → contender or program."""
     files: dict[str, str] = {}
-    """Configuration files that all profiles write; {file: PATH} takes the text from a file beside this one."""
+    """What all profiles write: a text, {file: PATH} for the text of a file beside this one, or a list of these."""
     profiles: dict[Profile, ProfileSpec] = {}
     tls: TlsSpec | None = None
     ready: Ready = Ready()

@@ -45,6 +45,8 @@ def test_a_configuration_text_may_lie_beside_the_file(tmp_path: Path) -> None:
     head, tail = MOSQUITTO[:start], MOSQUITTO[MOSQUITTO.index("profiles:") :]
     mine.write_text(head + "files: {mosquitto.conf: {file: conf/mine.conf}}\n" + tail)
     assert read_contender(mine).files == {"mosquitto.conf": "listener ${port.mqtt}\n"}
+    mine.write_text(head + 'files: {mosquitto.conf: [{file: conf/mine.conf}, "user ${user}\\n"]}\n' + tail)
+    assert read_contender(mine).files == {"mosquitto.conf": "listener ${port.mqtt}\nuser ${user}\n"}
     mine.write_text(head + "files: {mosquitto.conf: {file: conf/none.conf}}\n" + tail)
     with pytest.raises(InputError, match=r"mine\.yaml:\d+: files\.mosquitto\.conf: conf/none\.conf cannot be read"):
         read_contender(mine)
