@@ -137,6 +137,8 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
             # What is shuffled on one machine stays in its page cache: packing it costs more than it saves.
             "spark.shuffle.compress": "false",
             "spark.shuffle.spill.compress": "false",
+            # Or each task opens a file with a serializer of its own per share: half of all a capture costs the JVM.
+            "spark.shuffle.sort.bypassMergeThreshold": "1",
             # Plain files, without a checksum file beside each.
             "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         }
