@@ -13,6 +13,7 @@ from aiohttp import web
 from battlebrokers.analysis.summary import build_summary
 from battlebrokers.errors import ContenderError
 from battlebrokers.run.orchestrator import Orchestrator, RunRequest
+from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import load_scenario
 from battlebrokers.tables import OPERATIONS, PUBLISHES
 from support.runs import run_for_real, write_scenario
@@ -28,6 +29,7 @@ def test_ponte_takes_messages_over_http_and_gives_them_over_mqtt(tmp_path, analy
     manifest = folder.read_manifest()
     assert manifest.state == "finished"
     assert manifest.settings["protocols"] == {"sensors": "http", "dashboard": "mqtt"}
+    assert manifest.plan_sha256 == build_plan(load_scenario("middleware-small", scale=0.01).scenario).sha256
     # It ends when the device has said its 200 messages, long before the 210 s are over.
     measured = next(phase for phase in manifest.phases if phase.name == "measure")
     assert measured.end_ns - measured.start_ns < 60 * 10**9

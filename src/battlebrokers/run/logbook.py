@@ -19,7 +19,7 @@ from battlebrokers.run.fitness import protocols_of
 from battlebrokers.run.host import host_facts
 from battlebrokers.run.messages import Finished, Hello
 from battlebrokers.run.phases import Timetable
-from battlebrokers.scenario.plan import Plan
+from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.tables.manifest import (
     ContenderFacts,
     Manifest,
@@ -111,7 +111,8 @@ def first_entry(
             expect=list(loaded.scenario.expect),
         ),
         seed=request.seed,
-        plan_sha256=plan.sha256,
+        # Of the plan as written: what a contender is spoken to in does not make it another one.
+        plan_sha256=build_plan(loaded.scenario, request.seed).sha256,
         contender=ContenderFacts(
             name=contender.name,
             version=contender.version,
