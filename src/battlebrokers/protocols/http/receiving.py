@@ -21,7 +21,7 @@ from battlebrokers.protocols.http.polling import Poll
 from battlebrokers.protocols.http.request import Call, Dialect
 from battlebrokers.protocols.http.sender import names_of_topic, next_id
 from battlebrokers.protocols.http.streaming import Stream
-from battlebrokers.protocols.phrase import Value, picked, plain, read_json, structure
+from battlebrokers.protocols.phrase import Phrase, Value, picked, read_json
 from battlebrokers.protocols.script import Listening
 from battlebrokers.scenario.topics import filter_matches
 
@@ -228,7 +228,8 @@ class Reception:
         return self._answer_to(head, body)
 
     def _answer_to(self, head: Head, body: bytes) -> bytes:
-        say = self._dialect.script.notification.answer
+        dialect = self._dialect
+        say = dialect.script.notification.answer
         if say is None:
             return answer_bytes(200, {}, b"")
         values: dict[str, Value] = {**self._link.known(), "id": next_id()}
@@ -236,14 +237,8 @@ class Reception:
             document = read_json(body)
             for name, where in say.keep.items():
                 values[name] = picked(where, document, head.headers, 0) or ""
-        headers = {name: _text(text, values) for name, text in say.headers.items()}
-        content = b""
-        if say.json is not None:
-            headers.setdefault("Content-Type", "application/json")
-            phrase = structure(say.json)
-            content = phrase.render(_filled(phrase.names, values))
-        elif say.text is not None:
-            content = _text(say.text, values).encode()
+        headers = {name: _header(phrase, values) for name, phrase in dialect.answer_headers}
+        content = b"" if dialect.answer_body is None else _filled(dialect.answer_body, values)
         return answer_bytes(say.statuses[0] if say.statuses else 200, headers, content)
 
     def postpone(self, caller: Caller) -> None:
@@ -285,11 +280,11 @@ class Reception:
         """The server closed a connection between two requests."""
 
 
-def _filled(names: set[str], values: Mapping[str, Value]) -> dict[str, Value]:
-    return {name: values.get(name, "") for name in names}
+def _filled(phrase: Phrase, values: Mapping[str, Value]) -> bytes:
+    return phrase.render({name: values.get(name, "") for name in phrase.names})
 
 
-def _text(template: str, values: Mapping[str, Value]) -> str:
-    phrase = plain(template)
-    text = phrase.render(_filled(phrase.names, values)).decode("utf-8", "replace")
+def _header(phrase: Phrase, values: Mapping[str, Value]) -> str:
+    """Nobody's value begins a header of its own."""
+    text = _filled(phrase, values).decode("utf-8", "replace")
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -157,6 +157,9 @@ class Dialect:
     fetch: Call | None = None
     undo: tuple[Call, ...] = ()
     logout: tuple[Call, ...] = ()
+    answer_headers: tuple[tuple[str, Phrase], ...] = ()
+    """Of our answer to a notification."""
+    answer_body: Phrase | None = None
 
 
 _dialects: OrderedDict[tuple[int, Endpoint], Dialect] = OrderedDict()
@@ -179,6 +182,12 @@ def _compiled(script: Script, endpoint: Endpoint) -> Dialect:
         return tuple(compile_call(say, endpoint, script.headers) for say in says)
 
     listening = script.listening
+    answer = script.notification.answer or Say("post")
+    answer_headers = dict(answer.headers)
+    answer_body = plain(answer.text) if answer.text is not None else None
+    if answer.json is not None:
+        answer_headers.setdefault("Content-Type", "application/json")
+        answer_body = structure(answer.json)
     return Dialect(
         script,
         login=tuple(
@@ -189,6 +198,8 @@ def _compiled(script: Script, endpoint: Endpoint) -> Dialect:
         fetch=next(iter(ready([listening.fetch])), None) if listening and listening.fetch else None,
         undo=ready(listening.undo) if listening else (),
         logout=ready(script.logout),
+        answer_headers=tuple((name, plain(value)) for name, value in answer_headers.items()),
+        answer_body=answer_body,
     )
 
 
