@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
 import msgspec
 import pytest
+from ruamel.yaml import YAML
 
 from battlebrokers.contenders.dialogue import Registration, registration_of, scripts_of
 from battlebrokers.contenders.offers import Offer, offers_of
@@ -194,3 +200,54 @@ def test_the_name_a_notification_answer_uses_must_come_from_somewhere() -> None:
 def test_both_sides_must_know_what_is_said_when_connecting() -> None:
     told = mistakes_of("  client: *node\n", "")
     assert "speak.mqtt.username: ${uuid} is not known here" in told
+
+
+ODD = (
+    1,
+    -1,
+    True,
+    "x",
+    "${",
+    "${}",
+    "${A}",
+    "$.a",
+    "*",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    {"file": 3},
+    [1, "a", {}],
+    1.5,
+    {"get": 1},
+)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_stands_where_is_a_mistake_or_fine_and_never_a_crash(seed: int) -> None:
+    chance = random.Random(seed)
+    refused: list[str] = []
+    for _ in range(25):
+        document = YAML(typ="safe", pure=True).load(MESH)
+        for _ in range(chance.choice((1, 2))):
+            path = chance.choice([path for path in paths_of(document) if path])
+            holder = document
+            for step in path[:-1]:
+                holder = holder[step]
+            holder[path[-1]] = chance.choice(ODD)
+        try:
+            contender = parse_contender(json.dumps(document), "mesh.yaml")
+        except InputError as error:
+            refused.append(error.message)
+        else:
+            scripts_of(contender)
+            registration_of(contender)
+    assert refused
+    assert all("mesh.yaml" in message for message in refused)
+
+
+def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from paths_of(item, (*path, key))
