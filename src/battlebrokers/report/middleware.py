@@ -15,7 +15,7 @@ from battlebrokers.report.wording import NOTHING, duration_s, level_text
 from battlebrokers.units import format_count, format_size
 
 HEAD = (
-    "publishes over", "listens on", "publish p50", "publish p99", "subscribe p50", "total publish time", "successful",
+    "publishes over", "listens on", "publish p50", "publish p99", "subscribe p50", "total publish time", "ok",
     "failed", "structure", "URL", "on the wire", "per useful byte", "traffic",
 )  # fmt: skip
 
