@@ -64,7 +64,7 @@ def _print_costs(console: Console, ranking: Ranking) -> None:
         return
     table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
     for place, column in enumerate(("contender", *HEAD)):
-        table.add_column(column, justify="left" if place < 3 else "right", overflow="fold")
+        table.add_column(column, justify="left" if place < 2 else "right", overflow="fold")
     for cost in found:
         table.add_row(Text(cost.label, "bold"), *cost.cells)
     _say(console, Text(f"  {explain(found)}", "bold"))

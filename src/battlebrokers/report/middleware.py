@@ -15,7 +15,7 @@ from battlebrokers.report.wording import NOTHING, duration_s, level_text
 from battlebrokers.units import format_count, format_size
 
 HEAD = (
-    "publishes over", "listens on", "publish p50", "publish p99", "subscribe p50", "total publish time", "ok",
+    "publishes → listens", "publish p50", "publish p99", "subscribe p50", "total publish time", "ok",
     "failed", "structure", "URL", "on the wire", "per useful byte", "traffic",
 )  # fmt: skip
 
@@ -62,8 +62,7 @@ def _cost(label: str, runs: Sequence[tuple[Summary, Middleware]]) -> Cost:
     overhead = median(cost.overhead or 0.0 for _, cost in runs)
     times = [cost.total_publish_s for _, cost in runs if cost.total_publish_s is not None]
     cells = (
-        _spoken(one, publishing) or _spoken(one, set(one.protocols)),
-        _spoken(one, listening) or NOTHING,
+        f"{_spoken(one, publishing) or _spoken(one, set(one.protocols))} → {_spoken(one, listening) or NOTHING}",
         _level(summary, "publish", "p50"),
         _level(summary, "publish", "p99"),
         level_text(one.subscribe_ms, "p50") if one.subscribe_ms.n else NOTHING,

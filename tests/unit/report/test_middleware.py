@@ -59,7 +59,7 @@ def test_a_battle_compares_all_contenders_on_the_page_and_in_the_terminal(make_r
     out = io.StringIO()
     print_battle(Console(file=out, width=250), rank([one.summary for one in conclusions]))
     assert "acme writes 23.6 bytes" in out.getvalue()
-    assert re.search(r"ponte +http +http .* 199 +1 ", out.getvalue())
+    assert re.search(r"ponte +http → http .* 199 +1 ", out.getvalue())
 
 
 def test_one_run_tells_what_failed_and_what_a_publish_costs(make_run):
