@@ -240,7 +240,10 @@ def payload_of(found: Any, encoding: str) -> bytes | None:
         return found
     text = found.decode("latin-1") if isinstance(found, bytes) else found if isinstance(found, str) else None
     if text is None:
-        return None if found is MISSING else json.dumps(found, separators=(",", ":")).encode()
+        # What is no text was never written as base64 or hex: it is something else in the payload's place.
+        if found is MISSING or encoding in ("base64", "hex"):
+            return None
+        return json.dumps(found, separators=(",", ":")).encode()
     try:
         if encoding == "base64":
             return base64.b64decode(text, validate=True)

@@ -113,3 +113,15 @@ def test_payloads_come_back_as_they_were(payload: bytes) -> None:
     assert payload_of(payload.hex(), "hex") == payload
     assert payload_of(payload, "raw") == payload
     assert payload_of("not base64!", "base64") is None
+
+
+@pytest.mark.parametrize("found", [None, True, 12, 1.5, {"a": 1}, ["QUJD"], MISSING])
+def test_what_is_no_text_was_never_written_as_base64_or_hex(found: Any) -> None:
+    assert payload_of(found, "base64") is None
+    assert payload_of(found, "hex") is None
+
+
+def test_a_structure_in_the_place_of_a_plain_payload_is_its_json() -> None:
+    assert payload_of({"a": [1, None]}, "raw") == b'{"a":[1,null]}'
+    assert payload_of(12, "text") == b"12"
+    assert payload_of(MISSING, "raw") is None
