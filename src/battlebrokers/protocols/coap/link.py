@@ -42,7 +42,7 @@ WILDCARDS_NOT_SUPPORTED, SHARES_NOT_SUPPORTED = 0xA2, 0x9E
 class CoapLink(Publisher):
     """One CoAP device or client."""
 
-    __slots__ = ("_observations", "_opening", "_paused", "_tokens")
+    __slots__ = ("_observations", "_opening", "_paused", "_streams", "_tokens")
 
     capabilities = Capabilities(
         protocol="coap",
@@ -62,6 +62,9 @@ class CoapLink(Publisher):
         super().__init__(endpoint, options, listener)
         self._opening = False
         self._observations: dict[str, Observation] = {}
+        """By topic."""
+        self._streams: dict[bytes, Observation] = {}
+        """Of a dialect, by what is asked for; several topics may share one."""
         self._tokens: dict[bytes, Observation] = {}
         self._paused = False
 
@@ -146,7 +149,7 @@ class CoapLink(Publisher):
         """Stop observing, log out as the dialect says, close the socket."""
         script = self.script
         if self.talk is not None:
-            for observation in self._observations.values():
+            for observation in self._tokens.values():
                 observation.cancel()
             for say in script.logout if script is not None else ():
                 known = {**self.options.known, **self.learned}
@@ -157,9 +160,10 @@ class CoapLink(Publisher):
     def abort(self) -> None:
         """Close the socket without a word; the server notices when a notification finds nobody."""
         talk, self.talk, self.socket = self.talk, None, None
-        for observation in self._observations.values():
+        for observation in self._tokens.values():
             observation.stop()
         self._observations.clear()
+        self._streams.clear()
         self._tokens.clear()
         self.forget()
         if talk is not None:
@@ -178,7 +182,7 @@ class CoapLink(Publisher):
         if {"+", "#"} & set(wanted.filter.split("/")):
             return Granted(wanted, -1, WILDCARDS_NOT_SUPPORTED)
         listening = self.script.listening if self.script is not None else None
-        ask = None
+        ask, address = None, b""
         if listening is not None:
             if listening.way != "observe":
                 raise LinkError(f"CoAP clients observe; {listening.way!r} is not for them")
@@ -187,12 +191,21 @@ class CoapLink(Publisher):
             if listening.fetch is not None:
                 request = self._subscribing(listening.fetch, wanted.filter)
                 ask = asked(self.endpoint, request, {"id": str(next(self.ids))})
+                # The same request but for its id is the same stream: one observation serves all topics.
+                address = asked(self.endpoint, request, {"id": "0"}).encoded
         options = ask.options if ask is not None else Plain(self.endpoint, wanted.filter).options
-        observation = Observation(self.opened(), wanted, options, self._told, self.listener.now_ns)
         known = self._dropped(wanted.filter)
         if known is not None:
             known.cancel()
-        self._observations[wanted.filter] = self._tokens[observation.token] = observation
+        observation = self._streams.get(address) if address else None
+        if observation is None:
+            observation = Observation(self.opened(), wanted, options, self._told, self.listener.now_ns)
+            self._tokens[observation.token] = observation
+            if address:
+                self._streams[address] = observation
+                observation.address = address
+        observation.topics += 1
+        self._observations[wanted.filter] = observation
         result = await observation.begin()
         if result < 0:
             self._dropped(wanted.filter)
@@ -224,10 +237,15 @@ class CoapLink(Publisher):
         return observation is not None
 
     def _dropped(self, topic: str) -> Observation | None:
-        """Forget an observation."""
+        """Forget a topic; the observation that nobody else needs, to be cancelled."""
         observation = self._observations.pop(topic, None)
-        if observation is not None:
-            self._tokens.pop(observation.token, None)
+        if observation is None:
+            return None
+        observation.topics -= 1
+        if observation.topics:
+            return None
+        self._tokens.pop(observation.token, None)
+        self._streams.pop(observation.address, None)
         return observation
 
     def _told(self, wanted: Subscription, message: Message, at_ns: int, retained: bool) -> None:
@@ -236,6 +254,9 @@ class CoapLink(Publisher):
         topic = wanted.filter.encode()
         flags = (min(wanted.qos, 1 if message.kind != NON else 0) << 1) | retained
         found = unwrapped(script.notification, message.payload, topic) if script else [(topic, message.payload)]
+        if found is None and not message.payload:
+            # A sign of life: there is nothing in it to be misread.
+            return
         if found is None:
             self._malformed(f"a notification of {len(message.payload)} bytes cannot be read")
             return

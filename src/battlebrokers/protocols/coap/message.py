@@ -6,8 +6,9 @@ Pure functions used by the talk and the link. Reading any bytes ends in a messag
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from urllib.parse import unquote_to_bytes
 
 from aiocoap.numbers.optionnumbers import OptionNumber
@@ -128,6 +129,21 @@ def read_block(value: bytes) -> tuple[int, bool, int]:
     """Number, whether more follow, size exponent (0 to 6)."""
     whole = int.from_bytes(value[:3], "big")
     return whole >> 4, bool(whole & 8), min(whole & 7, LARGEST_BLOCK)
+
+
+def bytes_in_blocks(options: Sequence[Option], body_bytes: int, exponent: int, token_bytes: int) -> int:
+    """What all requests take together that carry a body of that size, block by block."""
+    size = 1 << exponent + 4
+    blocks = -(-body_bytes // size)
+    # The number of a block stands in one byte below 16, in two below 4096, else in three: all else is alike.
+    limits = (0, 16, 4096, max(blocks, 4096))
+    frames = 0
+    for first, end in pairwise(limits):
+        count = min(end, blocks) - first
+        if count > 0:
+            option = (BLOCK1, block_option(first, True, exponent))
+            frames += count * (_HEAD.size + token_bytes + len(encoded_options([*options, option])) + 1)
+    return frames + body_bytes
 
 
 # ── addresses and options of a dialect ───────────────────────────────────────────────────────────────────────────

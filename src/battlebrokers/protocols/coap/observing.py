@@ -1,6 +1,6 @@
 """One observed resource: asked for until it exists, then told of as it changes (RFC 7641).
 
-Used by the CoAP link, one for each topic of a client.
+Used by the CoAP link: one for each topic of a client, or one for all where the dialect names none.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ class Observation:
         "_stopped",
         "_talk",
         "_told",
+        "address",
         "granted",
         "token",
+        "topics",
         "wanted",
     )
 
@@ -48,6 +50,10 @@ class Observation:
         self._talk = talk
         self.wanted = wanted
         self.token = talk.fresh_token()
+        self.address = b""
+        """What is asked for, where topics may share it."""
+        self.topics = 0
+        """How many topics need it."""
         self.granted = False
         """The server has answered the first request, if only that there is nothing yet."""
         self._options = list(options)
@@ -59,10 +65,12 @@ class Observation:
         self._stopped = False
 
     async def begin(self) -> int:
-        """Ask; 0 when granted, a status when refused, a `Failure` when nobody answers."""
-        self._asked = asyncio.get_running_loop().create_future()
-        self._ask()
-        return await self._asked
+        """Ask, if nobody has; 0 when granted, a status when refused, a `Failure` when nobody answers."""
+        if self._asked is None:
+            self._asked = asyncio.get_running_loop().create_future()
+            self._ask()
+        # Others may wait for the same answer when this one no longer does.
+        return await asyncio.shield(self._asked)
 
     def _ask(self) -> None:
         self._retry = None

@@ -30,6 +30,7 @@ from battlebrokers.protocols.coap.message import (
     Message,
     Option,
     block_option,
+    bytes_in_blocks,
     encoded_options,
     head,
     read,
@@ -89,8 +90,8 @@ class Talk:
     """Everything one link has to say and to hear."""
 
     __slots__ = (
-        "_blocks_waiting", "_by_id", "_exchanges", "_malformed", "_next_id", "_next_token", "_recent",
-        "_sending_blocks", "_socket", "_wheel", "observed", "slot", "timeout_ticks",
+        "_block_exponent", "_blocks_waiting", "_by_id", "_exchanges", "_malformed", "_next_id", "_next_token",
+        "_recent", "_sending_blocks", "_socket", "_wheel", "observed", "slot", "timeout_ticks",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +114,7 @@ class Talk:
         self._exchanges: dict[bytes, Exchange] = {}
         self._by_id: dict[int, Exchange] = {}
         self._recent: deque[int] = deque(maxlen=REMEMBERED)
+        self._block_exponent = LARGEST_BLOCK
         self._sending_blocks: Exchange | None = None
         self._blocks_waiting: deque[Exchange] = deque()
 
@@ -139,7 +141,10 @@ class Talk:
         label: int = 0,
         token: bytes = b"",
     ) -> int:
-        """Send a request; returns the bytes written now. `encoded` are the options ready made."""
+        """Send a request; `encoded` are the options ready made. Returns the bytes written.
+
+        A body in blocks goes out as the server asks for them: for all of it, in the size the server is known to want.
+        """
         exchange = Exchange(kind, code, options, body, finish, self._wheel.tick + self.timeout_ticks, label)
         exchange.token = token or self.fresh_token()
         self._exchanges[exchange.token] = exchange
@@ -147,9 +152,9 @@ class Talk:
             # A server tells transfers to one resource apart by nothing: one at a time.
             if self._sending_blocks is not None:
                 self._blocks_waiting.append(exchange)
-                return 0
-            self._sending_blocks = exchange
-            return self._send_block(exchange)
+            else:
+                self._begin_blocks(exchange)
+            return bytes_in_blocks(options, len(body), self._block_exponent, len(exchange.token))
         ready = encoded if encoded is not None else encoded_options(options)
         message_id = self._fresh_id(exchange)
         start = head(kind, code, message_id, exchange.token)
@@ -186,7 +191,12 @@ class Talk:
         if self._socket is not None:
             self._socket.send(datagram)
 
-    def _send_block(self, exchange: Exchange) -> int:
+    def _begin_blocks(self, exchange: Exchange) -> None:
+        self._sending_blocks = exchange
+        exchange.exponent = self._block_exponent
+        self._send_block(exchange)
+
+    def _send_block(self, exchange: Exchange) -> None:
         size = 1 << exchange.exponent + 4
         number, part = exchange.sent // size, exchange.body[exchange.sent : exchange.sent + size]
         more = exchange.sent + len(part) < len(exchange.body)
@@ -195,7 +205,7 @@ class Talk:
         self._by_id.pop(exchange.message_id, None)
         start = head(exchange.kind, exchange.code, self._fresh_id(exchange), exchange.token)
         ready = encoded_options([*exchange.options, option])
-        return self._transmit(exchange, b"".join((start, ready, b"\xff", part)))
+        self._transmit(exchange, b"".join((start, ready, b"\xff", part)))
 
     # ── hearing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -276,7 +286,7 @@ class Talk:
         if exponent < exchange.exponent:
             if exchange.sent == 1 << exchange.exponent + 4:
                 exchange.sent = 1 << exponent + 4
-            exchange.exponent = exponent
+            exchange.exponent = self._block_exponent = exponent
 
     def whole(self, options: Sequence[Option], first: Message, done: Callable[[Message | None], None]) -> None:
         """Fetch the other blocks of an answer; `done` gets the whole, or None when it was not to be had."""
@@ -317,10 +327,11 @@ class Talk:
         if self._exchanges.get(exchange.token) is exchange:
             del self._exchanges[exchange.token]
         if self._sending_blocks is exchange:
-            self._sending_blocks = self._blocks_waiting.popleft() if self._blocks_waiting else None
-            if self._sending_blocks is not None:
-                self._sending_blocks.deadline = self._wheel.tick + self.timeout_ticks
-                self._send_block(self._sending_blocks)
+            self._sending_blocks = None
+            if self._blocks_waiting:
+                following = self._blocks_waiting.popleft()
+                following.deadline = self._wheel.tick + self.timeout_ticks
+                self._begin_blocks(following)
         exchange.finish(exchange, result, message)
 
     def beat(self) -> int:
