@@ -201,6 +201,26 @@ def a_late_acknowledgement_counts_and_resends_are_retries(world: World) -> Telli
     assert sorted(row["max_ns"] for row in publish) == [at(4.5) - at(3.001), at(5.0) - at(3.201), at(5.0) - at(3.101)]
 
 
+@story
+def a_late_failure_of_what_nobody_acknowledges_counts_too(world: World) -> Telling:
+    topic = world.topic()
+    device, client = world.device("late-failures"), world.client(topic, qos=0)
+    delivered = world.publish(device, topic, 3.0)
+    failed = world.publish(device, topic, 3.1)
+    refused = world.publish(device, topic, 3.2)
+    world.ack(failed, 5.0, "failed")
+    world.ack(refused, 5.0, "refused")
+    world.deliver(client, delivered, 3.2)
+    result = yield
+    (row,) = result.rows(PUBLISHING, fleet="late-failures")
+    assert (row["sent"], row["failed"], row["refused"], row["acked"], row["unacked"]) == (3, 1, 1, 0, 0)
+    told = {(row["outcome"], row["reason"]): row["n"] for row in result.rows(FAILURES, fleet="late-failures")}
+    assert told == {("failed", None): 1, ("refused", None): 1}
+    assert journey(result, delivered)["outcome"] == "delivered"
+    assert journey(result, failed)["outcome"] == "indeterminate"
+    assert journeys(result, refused) == []
+
+
 # -- copies, order, lateness -------------------------------------------------------------------------------------------
 
 

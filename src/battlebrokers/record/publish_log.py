@@ -6,7 +6,9 @@ Called by the stopwatch on the hot path. A row whose chunk was already written i
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +56,9 @@ _CAPACITY = 32_768
 _CHUNKS = 48
 _AGE_NS = SECOND_NS
 _SETTLE_NS = SECOND_NS
+_REMEMBERED = 8
+"""Chunks: some seconds. The network says that nobody was there within a round trip, but maybe after the writing."""
+_KEPT = np.dtype([("seq", "<i8"), ("device", "<i4"), ("outcome", "u1")])
 
 
 class PublishLog:
@@ -65,6 +70,8 @@ class PublishLog:
         self._pool = ChunkPool(DTYPE, _CAPACITY, _CHUNKS)
         self._settling: list[Chunk] = []
         self._written_unacked: dict[int, tuple[int, int]] = {}
+        self._written: deque[tuple[int, Any]] = deque(maxlen=_REMEMBERED)
+        """The latest written chunks with messages nobody answers: first token; device, number and outcome of each."""
         self._template = Template(_SIZE)
         self.next_token = 0
         """The token of the row that is added next."""
@@ -160,7 +167,7 @@ class PublishLog:
         for token in tokens:
             chunk = current if token >= current.base else self._find(token)
             if chunk is None:
-                known = self._written_unacked.pop(token, None)
+                known = self._written_unacked.pop(token, None) or self._written_sent(token)
                 if known is not None:
                     self._late(*known, at_ns, OUTCOMES[outcome], reason)
                 continue
@@ -224,9 +231,23 @@ class PublishLog:
         self._current = fresh
         return True
 
+    def _written_sent(self, token: int) -> tuple[int, int] | None:
+        """Device and number of a message that was written as sent; once."""
+        for base, rows in self._written:
+            if 0 <= token - base < len(rows) and rows["outcome"][token - base] == OUTCOME_SENT:
+                row = rows[token - base]
+                row["outcome"] = OUTCOME_FAILED
+                return int(row["device"]), int(row["seq"])
+        return None
+
     def _pass_on(self, chunk: Chunk) -> None:
+        rows = chunk.rows[: chunk.used]
+        if chunk.unacked < chunk.used and (rows["outcome"] == OUTCOME_SENT).any():
+            kept = np.empty(chunk.used, _KEPT)
+            for name in _KEPT.names or ():
+                kept[name] = rows[name]
+            self._written.append((chunk.base, kept))
         if chunk.unacked:
-            rows = chunk.rows[: chunk.used]
             for index in np.flatnonzero(rows["outcome"] == OUTCOME_UNACKED).tolist():
                 row = rows[index]
                 self._written_unacked[chunk.base + index] = (int(row["device"]), int(row["seq"]))

@@ -74,6 +74,29 @@ def test_an_acknowledgement_after_the_row_was_written_becomes_a_row_of_acks_once
     assert sink.late == [(7, 3, None, "resent", -1), (7, 3, 5 * SECOND_NS, "acked", 0)]
 
 
+def test_a_late_failure_of_what_nobody_answers_becomes_a_row_of_acks_once():
+    sink = Sink()
+    log = sink.log()
+    add_many(log, 0, 40_000, outcome=OUTCOME_SENT)
+    tokens = [add_one(log, 40_000, outcome=OUTCOME_SENT), add_one(log, 40_001)]
+    log.complete([tokens[1]], 9, OUTCOME_ACKED, 0)
+    log.turn(2 * SECOND_NS)
+    log.turn(4 * SECOND_NS)
+    assert len(sink.chunks) == 2
+    for chunk in sink.chunks:
+        log.give_back(chunk)
+    # Others use the memory again; what was written there is known all the same.
+    add_many(log, 50_000, 100, outcome=OUTCOME_SENT)
+    for _ in range(2):
+        log.complete([3, *tokens], 5 * SECOND_NS, OUTCOME_FAILED, -3)
+    log.complete([4], 6 * SECOND_NS, OUTCOME_REFUSED, 90)
+    assert sink.late == [
+        (7, 3, 5 * SECOND_NS, "failed", -3),
+        (7, 40_000, 5 * SECOND_NS, "failed", -3),
+        (7, 4, 6 * SECOND_NS, "refused", 90),
+    ]
+
+
 def test_a_chunk_waits_for_its_acknowledgements_but_not_for_ever():
     sink = Sink()
     log = sink.log()

@@ -19,8 +19,9 @@ def settle(recorded_publishes: DataFrame, acks: DataFrame | None = None) -> Data
         F.max(F.when(answer, F.col("reason"))).alias("late_reason"),
         F.count(F.when(F.col("outcome") == "resent", 1)).alias("resent"),
     )
-    # An answer in the row itself came first and stands.
-    open_still = F.col("outcome") == "unacked"
+    # An answer in the row itself came first and stands. Nobody acknowledges what is just sent, but the network may say
+    # that nobody was there.
+    open_still = F.col("outcome").isin("unacked", "sent")
     outcome = (
         F.when(open_still & F.col("late_acked"), F.lit("acked"))
         .when(open_still & F.col("late_refused"), F.lit("refused"))
