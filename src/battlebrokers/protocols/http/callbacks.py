@@ -1,7 +1,7 @@
 """The notification listener: a small HTTP server that the middleware calls, one for each event loop and address.
 
 Clients that subscribe with a callback get a path of their own. It answers what the dialect says, takes large and
-chunked bodies, and answers everything that is no request with 400.
+chunked bodies, and answers everything that is no request with 400, what stops half-way with 408.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from weakref import WeakKeyDictionary
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.http.head import Head, Malformed
 from battlebrokers.protocols.http.reader import RequestReader
+from battlebrokers.protocols.wheel import TICK_S, wheel_of
 
 _BACKLOG = 1024
+PATIENCE_S = 30.0
+"""How long nothing may come of a request that has begun."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -44,7 +47,7 @@ class Receiver(Protocol):
 class Caller(asyncio.Protocol):
     """One connection of the middleware to us."""
 
-    __slots__ = ("_continued", "_reader", "_server", "_transport")
+    __slots__ = ("_continued", "_halfway", "_heard_tick", "_reader", "_server", "_transport", "_wheel", "slot")
 
     _transport: asyncio.Transport
 
@@ -52,6 +55,11 @@ class Caller(asyncio.Protocol):
         self._server = server
         self._reader = RequestReader()
         self._continued = False
+        self._wheel = wheel_of(asyncio.get_running_loop())
+        self._halfway = False
+        """A request has begun, and is not there whole."""
+        self._heard_tick = 0
+        self.slot = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The middleware is connected."""
@@ -60,6 +68,7 @@ class Caller(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """It left."""
+        self._wheel.leave(self)
         self._server.callers.discard(self)
 
     def data_received(self, data: bytes) -> None:
@@ -68,16 +77,36 @@ class Caller(asyncio.Protocol):
         try:
             if reader.feed(data):
                 self._answer()
-            elif reader.head is not None and not self._continued:
+                return
+            self._begun()
+            if reader.head is not None and not self._continued:
                 self._continued = True
                 if reader.head.headers.get("expect", "").lower() == "100-continue":
                     self._transport.write(_CONTINUE)
         except Malformed as fault:
             self._refuse(str(fault))
 
+    def _begun(self) -> None:
+        """Part of a request is there: look whether the rest comes."""
+        self._halfway = True
+        if not self.slot:
+            self._wheel.enter(self, self._wheel.tick + int(PATIENCE_S / TICK_S))
+        self._heard_tick = self._wheel.tick
+
+    def beat(self) -> int:
+        """Called by the wheel: does the request still come?"""
+        if not self._halfway or self._transport.is_closing():
+            return 0
+        due = self._heard_tick + int(PATIENCE_S / TICK_S)
+        if self._wheel.tick >= due:
+            self._refuse(f"nothing came for {PATIENCE_S:g} s in the middle of it", 408)
+            return 0
+        return due
+
     def _answer(self) -> None:
         """Answer this request and those behind it."""
         reader = self._reader
+        self._halfway = False
         while not self._transport.is_closing():
             head = reader.head
             assert head is not None
@@ -99,6 +128,8 @@ class Caller(asyncio.Protocol):
                 return
             self._continued = False
             if not reader.next():
+                if reader.fed_bytes:
+                    self._begun()
                 return
 
     def go_on(self) -> None:
@@ -111,9 +142,9 @@ class Caller(asyncio.Protocol):
         except Malformed as fault:
             self._refuse(str(fault))
 
-    def _refuse(self, detail: str) -> None:
+    def _refuse(self, detail: str, status: int = 400) -> None:
         head = self._reader.head
-        self._transport.write(answer_bytes(400, {"Connection": "close"}, b""))
+        self._transport.write(answer_bytes(status, {"Connection": "close"}, b""))
         self._transport.close()
         receiver = self._server.receiver_of(head.target) if head is not None else None
         # Whose it was cannot be known when not even the path can be read: then the first is told.

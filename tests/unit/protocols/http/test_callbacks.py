@@ -14,6 +14,7 @@ import pytest
 
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.base import Subscription
+from battlebrokers.protocols.http import callbacks
 from battlebrokers.protocols.http.callbacks import callback_server
 from battlebrokers.protocols.http.scripted import ScriptedHttpLink
 from battlebrokers.protocols.script import Listening, Notification, Say, Script
@@ -147,6 +148,49 @@ async def test_a_malformed_request_is_answered_with_400_and_told(web: Web, data:
         middleware.call(notice())
         assert (await middleware.answer())[0] == 200
     assert ear.payloads == [PAYLOAD]
+    link.abort()
+
+
+@pytest.mark.parametrize("whole_ones", [0, 2])
+@pytest.mark.parametrize("part", [b"POST /", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n1234"])
+async def test_a_request_that_stops_half_way_is_closed(
+    web: Web, monkeypatch: pytest.MonkeyPatch, part: bytes, whole_ones: int
+):
+    monkeypatch.setattr(callbacks, "PATIENCE_S", 0.5)
+    ear = Ear()
+    link, url = await subscribed(web, ear)
+    async with Middleware(url) as idle, Middleware(url) as middleware:
+        idle.call(notice())
+        assert (await idle.answer())[0] == 200
+        for _ in range(whole_ones):
+            middleware.call(notice())
+        middleware.writer.write(part)
+        for _ in range(whole_ones):
+            assert (await middleware.answer())[0] == 200
+        assert (await middleware.answer())[0] == 408
+        assert await middleware.reader.read() == b""
+        assert len(ear.faults) == 1
+        # Who has nothing to say may stay.
+        idle.call(notice())
+        assert (await idle.answer())[0] == 200
+    link.abort()
+
+
+async def test_a_request_that_comes_slowly_is_waited_for(web: Web, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(callbacks, "PATIENCE_S", 1.0)
+    ear = Ear()
+    link, url = await subscribed(web, ear)
+    async with Middleware(url) as middleware:
+        body = json.dumps(notice()).encode()
+        head = f"POST {middleware.place.path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        pieces = [head, *(body[at : at + 100] for at in range(0, len(body), 100))]
+        assert len(pieces) > 3
+        for piece in pieces:
+            middleware.writer.write(piece)
+            await asyncio.sleep(0.4)
+        assert (await middleware.answer())[0] == 200
+    assert ear.payloads == [PAYLOAD]
+    assert ear.faults == []
     link.abort()
 
 
