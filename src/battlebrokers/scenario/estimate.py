@@ -5,11 +5,13 @@ Called by `bb check` and to choose processes. Random paces are taken at their me
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from battlebrokers.scenario.expansion import ClientExpansion, DeviceExpansion
-from battlebrokers.scenario.nodes import PhasesPlan
+from battlebrokers.scenario.nodes import DevicePlan, PhasesPlan
 from battlebrokers.scenario.paces import messages_until
 from battlebrokers.scenario.payloads import PayloadSource, mean_payload_bytes
 
@@ -79,21 +81,46 @@ class Estimate:
         return tuple(fleet.name for fleet in self.fleets if fleet.messages and not fleet.stamped)
 
 
-def estimate(devices: Sequence[DeviceExpansion], clients: Sequence[ClientExpansion], phases: PhasesPlan) -> Estimate:
-    """Add everything up."""
+def estimate(
+    devices: Sequence[DeviceExpansion],
+    clients: Sequence[ClientExpansion],
+    phases: PhasesPlan,
+    *,
+    until_silent: bool = False,
+) -> Estimate:
+    """Add everything up; with `until_silent` the load ends once every device has said all it may."""
     listening = _Listening.of(clients)
     device_count = sum(group.count for group in devices)
     client_count = sum(group.count for group in clients)
     nodes = device_count + client_count
     connect_ns = round(nodes / phases.connect_per_s * SECOND_NS) if phases.connect_per_s else 0
+    load_ns = phases.load_ns
+    if until_silent:
+        load_ns = min(load_ns, max((_silent_ns(fleet, load_ns) for fleet in devices), default=load_ns))
     return Estimate(
         fleets=tuple(_fleet(fleet, phases, listening) for fleet in devices),
         devices=device_count,
         clients=client_count,
         connect_ns=connect_ns,
-        measure_ns=phases.measure_ns,
-        duration_ns=connect_ns + phases.load_ns + min(phases.drain_ns, phases.quiet_ns),
+        measure_ns=max(0, min(phases.measure_ns, load_ns - phases.warm_up_ns)),
+        duration_ns=connect_ns + load_ns + min(phases.drain_ns, phases.quiet_ns),
     )
+
+
+def _silent_ns(fleet: DeviceExpansion, load_ns: int) -> int:
+    """When the last device of a fleet has said all it may; the end of the load if that is sooner."""
+    if not fleet.count:
+        return 0
+    # Who joins last is last; who is drawn to be slow may be anywhere.
+    places = {*range(0, fleet.count, max(1, fleet.count // _SAMPLED_DEVICES)), fleet.count - 1}
+    return max(_said_all_ns(fleet.device(place), load_ns) for place in places)
+
+
+def _said_all_ns(device: DevicePlan, load_ns: int) -> int:
+    most = device.at_most
+    if most is None or messages_until(device.pace, load_ns) < most:
+        return load_ns
+    return bisect_left(range(load_ns), float(most), key=partial(messages_until, device.pace)) if most else 0
 
 
 def _fleet(fleet: DeviceExpansion, phases: PhasesPlan, listening: _Listening) -> FleetEstimate:

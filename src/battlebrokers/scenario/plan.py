@@ -125,7 +125,7 @@ class Plan:
     @cached_property
     def estimate(self) -> Estimate:
         """What it amounts to: rates, sizes, connections, time."""
-        return estimate(self._fleets, self._groups, self.phases)
+        return estimate(self._fleets, self._groups, self.phases, until_silent=self.until_silent)
 
     @property
     def messages_per_s(self) -> float:

@@ -14,7 +14,7 @@ def tell(plan: Plan) -> str:
     facts = plan.estimate
     who = _and(_counted(facts.devices, "device"), _counted(facts.clients, "client"))
     joining = f"{who} join{_s(facts.connections)} {_joining(facts.connect_ns)}"
-    load = format_duration(facts.measure_ns)
+    load = format_duration(_rounded(facts.measure_ns) if plan.until_silent else facts.measure_ns)
     if facts.messages:
         rate = _about(facts.messages_per_s)
         noun, verb = ("message", "is") if rate == "1" else ("messages", "are")

@@ -253,6 +253,21 @@ def test_estimates_know_limits_joins_and_small_payloads() -> None:
     )
 
 
+def test_estimates_know_when_everybody_has_fallen_silent() -> None:
+    limits = ["fleets.air.at_most=4", "fleets.wind.at_most=3", "phases.until_silent=true"]
+    # air is silent after 4 s, wind (1s..3s) after 6 s: 4 s of measurement remain behind the warm-up.
+    early = plan(*limits).estimate
+    assert early.measure_ns == pytest.approx(4e9, abs=2)
+    assert early.duration_ns == pytest.approx(1.4e9 + 6e9 + 1e9, abs=2)
+    assert early.messages == pytest.approx(5 * 2 + 3 * 2)
+    assert early.messages_per_s == pytest.approx(16 / 4)
+    assert plan(*limits[:2]).estimate.duration_ns == plan().estimate.duration_ns
+    assert plan(*limits, "fleets.air.at_most=1000").estimate.duration_ns == plan().estimate.duration_ns
+    assert plan(*limits, "fleets.air.join=5s").estimate.duration_ns == pytest.approx(1.4e9 + 9e9 + 1e9, abs=2)
+    at_once = plan("fleets.air.at_most=0", "fleets.wind.at_most=0", "phases.until_silent=true").estimate
+    assert (at_once.measure_ns, at_once.duration_ns, at_once.messages_per_s) == (0, 2_400_000_000, 0)
+
+
 def test_estimates_of_pairs_see_each_its_own() -> None:
     text = """\
 name: pairs
