@@ -162,7 +162,10 @@ class TestPrograms:
         assert p.spark(replace(GOOD, spark_version="")).state == "fail"
 
     def test_one_broker_is_enough_and_missing_ones_are_named(self) -> None:
-        some = {"amqtt": Available("0.12.1", "python", {}), "nats": Missing("the program nats-server", "…")}
+        some: dict[str, Available | Missing] = {
+            "amqtt": Available("0.12.1", "python", {}),
+            "nats": Missing("the program nats-server", "…"),
+        }
         check = p.brokers(replace(GOOD, brokers=some))
         assert check.state == "ok"
         assert check.meaning == "not here: nats"
