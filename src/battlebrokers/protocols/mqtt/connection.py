@@ -119,12 +119,16 @@ class Connection(Inbox):
             return
         if link.version == V5 and self.welcome is None:
             self.send(encode(Disconnect(fault.reason), V5))
-        self.end(f"closed after malformed bytes: {fault}", fault.reason)
+        self.end(f"closed after malformed bytes: {fault}", fault.reason, last_words=True)
 
-    def end(self, detail: str, reason: int) -> None:
-        """Drop the socket and tell the link, once."""
+    def end(self, detail: str, reason: int, *, last_words: bool = False) -> None:
+        """Drop the socket and tell the link, once; `last_words` were just written and go out first."""
         self.leave()
-        self.transport.abort()
+        # Nobody reads last words when others wait before them already.
+        if last_words and not self.paused:
+            self.transport.close()
+        else:
+            self.transport.abort()
         if self.welcome is not None:
             if not self.welcome.done():
                 self.welcome.set_exception(LinkError(detail, code=reason))

@@ -19,6 +19,7 @@ from battlebrokers.protocols.wheel import Wheel
 if TYPE_CHECKING:
     from battlebrokers.protocols.mqtt.link import MqttLink
 
+PROTOCOL_ERROR = 1002
 LARGEST_FRAME_BYTES = 64 * 1024
 """Servers limit the size of a WebSocket message, often to 1 MiB; MQTT packets may span several [MQTT-6.0.0-2]."""
 
@@ -26,7 +27,7 @@ LARGEST_FRAME_BYTES = 64 * 1024
 class WebSocketConnection(Connection):
     """The protocol of one WebSocket connection."""
 
-    __slots__ = ("handshake", "request", "unwrapper", "upgraded")
+    __slots__ = ("close_code", "handshake", "request", "unwrapper", "upgraded")
 
     def __init__(
         self,
@@ -44,6 +45,8 @@ class WebSocketConnection(Connection):
         self.upgraded = upgraded
         """Done when the server has answered the request, whatever it said."""
         self.unwrapper = Unwrapper()
+        self.close_code = PROTOCOL_ERROR
+        """What a broker that sends nonsense is told."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected: ask for the upgrade."""
@@ -72,7 +75,8 @@ class WebSocketConnection(Connection):
         if replies and not self.gone:
             self.transport.write(replies)
         if self.unwrapper.closed is not None and not self.gone:
-            self.end(f"the broker closed the WebSocket with code {self.unwrapper.closed}", NO_REASON)
+            words = f"the broker closed the WebSocket with code {self.unwrapper.closed}"
+            self.end(words, NO_REASON, last_words=True)
 
     def _unwrapped(self, data: bytes) -> bytes:
         if self.handshake is not None:
@@ -83,22 +87,21 @@ class WebSocketConnection(Connection):
             if not self.upgraded.done():
                 self.upgraded.set_result(None)
             data = rest
-        try:
-            return self.unwrapper.feed(data)
-        except WebSocketFault as fault:
-            self.transport.write(close_frame(fault.close_code))
-            raise
+        return self.unwrapper.feed(data)
 
     def _broken(self, fault: WebSocketFault) -> None:
         """A refused upgrade is an answer, not nonsense; everything else is."""
         if fault.status:
             self.end(f"the WebSocket upgrade was refused: {fault}", NO_REASON)
         else:
+            self.close_code = fault.close_code
             self.fail(MalformedPacket(str(fault)))
 
-    def end(self, detail: str, reason: int) -> None:
-        """Drop the socket; somebody may still wait for the upgrade."""
-        super().end(detail, reason)
+    def end(self, detail: str, reason: int, *, last_words: bool = False) -> None:
+        """Drop the socket, with a close frame behind last words; somebody may still wait for the upgrade."""
+        if last_words and self.handshake is None and self.unwrapper.closed is None:
+            self.transport.write(close_frame(self.close_code))
+        super().end(detail, reason, last_words=last_words)
         if not self.upgraded.done():
             self.upgraded.set_result(None)
 
