@@ -1,4 +1,4 @@
-"""One suite over every link and real brokers: what a link promises is what it does. What one cannot do is said in `places`."""
+"""One suite over every link and real brokers: what a link promises is what it does. What one cannot is in `places`."""
 
 from __future__ import annotations
 
