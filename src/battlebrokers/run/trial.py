@@ -107,7 +107,7 @@ class _Ear:
 
 
 @dataclass
-class Crew:
+class _Crew:
     """Two devices, one who listens to both and one who listens to the first."""
 
     ear: _Ear
@@ -116,21 +116,18 @@ class Crew:
     qos: int
     tokens: Iterator[int] = field(default_factory=lambda: iter(range(1, 1 << 30)))
 
-    def publish(self, device: int, topic: str, payload: bytes, *, retain: bool = False) -> int:
-        """Send one message; the token its answer will name."""
+    def publish(self, device: int, topic: str, payload: bytes) -> int:
         token = next(self.tokens)
-        self.devices[device].publish(Outgoing(topic.encode(), [payload], self.qos, retain, token))
+        self.devices[device].publish(Outgoing(topic.encode(), [payload], self.qos, False, token))
         return token
 
     async def until(self, condition: Callable[[], bool]) -> bool:
-        """Whether it came true in time."""
         until = time.monotonic() + WITHIN_S
         while not condition() and time.monotonic() < until:  # noqa: ASYNC110 - links tell in many ways
             await asyncio.sleep(0.005)
         return condition()
 
     def has(self, owner: str, payload: bytes) -> bool:
-        """Whether a client was told this."""
         return (owner, payload) in self.ear.heard
 
     def not_acked(self, token: int) -> str:
@@ -142,7 +139,6 @@ class Crew:
 
     @property
     def why(self) -> str:
-        """What may be the reason that something did not come."""
         return self.ear.trouble[-1] if self.ear.trouble else f"nothing came within {WITHIN_S:g} s"
 
 
@@ -191,7 +187,7 @@ class Trial:
     async def _try_all(self, speaks: Route, hears: Route) -> None:
         name = speaks.name if speaks == hears else f"{speaks.name} → {hears.name}"
         try:
-            async with self.crew(speaks, hears) as crew:
+            async with self._crew(speaks, hears) as crew:
                 self._note(name, "registering, connecting, subscribing", True)
                 await self._try_payloads(name, crew, self._offers[speaks.protocol].largest_payload_bytes)
                 if crew.ear.heard:
@@ -202,7 +198,7 @@ class Trial:
             return
         await self._try_wrong_answer(name, speaks, hears)
 
-    async def _try_payloads(self, name: str, crew: Crew, largest_bytes: int | None) -> None:
+    async def _try_payloads(self, name: str, crew: _Crew, largest_bytes: int | None) -> None:
         able = crew.devices[0].capabilities
         limits = [limit for limit in (able.largest_payload_bytes, largest_bytes) if limit is not None]
         for what, payload in PAYLOADS.items():
@@ -212,7 +208,7 @@ class Trial:
             if self.findings[-1].holds is False and what != _FIRST:
                 self._note(name, what, None, "not tried, because the one before failed")
                 continue
-            token = crew.publish(0, TOPICS[0], payload)
+            token = crew.publish(0, _TOPICS[0], payload)
             came = await crew.until(lambda sent=payload: crew.has("everything", sent))  # type: ignore[misc]
             if what == _FIRST and crew.qos in able.acknowledges:
                 await crew.until(lambda sent=token: sent in crew.ear.ended)  # type: ignore[misc]
@@ -221,16 +217,16 @@ class Trial:
             told = crew.not_acked(token) if token in crew.ear.ended else ""
             self._note(name, what, came, "" if came else told or crew.why)
 
-    async def _try_apart(self, name: str, crew: Crew) -> None:
+    async def _try_apart(self, name: str, crew: _Crew) -> None:
         payload = b"for those who listen to the second topic"
-        crew.publish(1, TOPICS[1], payload)
+        crew.publish(1, _TOPICS[1], payload)
         came = await crew.until(lambda: crew.has("everything", payload))
         await asyncio.sleep(QUIET_S)
         apart = not crew.has("first", payload)
         detail = "" if came and apart else "told to a client of another topic" if came else crew.why
         self._note(name, "topics are kept apart", came and apart, detail)
 
-    async def _try_wildcards(self, name: str, hears: Route, crew: Crew) -> None:
+    async def _try_wildcards(self, name: str, hears: Route, crew: _Crew) -> None:
         script = self._contender.scripts.get(hears.protocol)
         able = crew.clients[0].capabilities.wildcards and (
             script is None or (script.listening is not None and script.listening.wildcards)
@@ -249,8 +245,8 @@ class Trial:
             return
         wrong = msgspec.structs.replace(script.publish, statuses=[_IMPOSSIBLE_STATUS])
         try:
-            async with self.crew(speaks, hears, msgspec.structs.replace(script, publish=wrong)) as crew:
-                token = crew.publish(0, TOPICS[0], b"unexpected")
+            async with self._crew(speaks, hears, msgspec.structs.replace(script, publish=wrong)) as crew:
+                token = crew.publish(0, _TOPICS[0], b"unexpected")
                 answered = await crew.until(lambda: token in crew.ear.ended)
                 how, _ = crew.ear.ended.get(token, (None, 0))
                 held = answered and how is not Completion.ACKED
@@ -263,21 +259,19 @@ class Trial:
     async def _try_bridge(self, speaks: Route, hears: Route) -> None:
         name = f"{speaks.name} → {hears.name}"
         try:
-            async with self.crew(speaks, hears) as crew:
+            async with self._crew(speaks, hears) as crew:
                 payload = next(iter(PAYLOADS.values()))
-                crew.publish(0, TOPICS[0], payload)
+                crew.publish(0, _TOPICS[0], payload)
                 came = await crew.until(lambda: crew.has("everything", payload))
                 self._note(name, "bridges", came, "" if came else crew.why)
         except BattleError as error:
             self._note(name, "bridges", False, error.message)
 
     @contextlib.asynccontextmanager
-    async def crew(
-        self, speaks: Route, hears: Route, script: Script | None = None, qos: int | None = None
-    ) -> AsyncIterator[Crew]:
+    async def _crew(self, speaks: Route, hears: Route, script: Script | None = None) -> AsyncIterator[_Crew]:
         """Everybody registered, connected and subscribed; all leave and are removed again."""
         self._rounds += 1
-        plan = build_plan(_scenario(speaks, hears, qos), 1, f"trial{self._rounds}")
+        plan = build_plan(_scenario(speaks, hears), 1, f"trial{self._rounds}")
         ear = _Ear()
         registering = Registering(self._contender, plan, ear.now_ns, lambda _done, _of: None)
         opened: list[Link] = []
@@ -298,7 +292,7 @@ class Trial:
             for link in devices:
                 await link.open()
                 opened.append(link)
-            yield Crew(ear, devices, clients, self._qos(speaks, devices[0]) if qos is None else qos)
+            yield _Crew(ear, devices, clients, self._qos(speaks, devices[0]))
         finally:
             for link in reversed(opened):
                 with contextlib.suppress(BattleError):
@@ -343,25 +337,24 @@ class Trial:
         self._tell(finding)
 
 
-TOPICS = ("bb-trial/one", "bb-trial/two")
+_TOPICS = ("bb-trial/one", "bb-trial/two")
 
 
-def _scenario(speaks: Route, hears: Route, qos: int | None) -> Scenario:
+def _scenario(speaks: Route, hears: Route) -> Scenario:
     """Two devices and two clients that never get to say anything by themselves."""
 
-    def way(route: Route) -> dict[str, str | int]:
-        transport = {"transport": route.endpoint} if route.protocol == "mqtt" else {}
-        return {"protocol": route.protocol, **transport, **({} if qos is None else {"qos": qos})}
+    def way(route: Route) -> dict[str, str]:
+        return {"protocol": route.protocol} | ({"transport": route.endpoint} if route.protocol == "mqtt" else {})
 
     talk = {"devices": 1, "payload": {"random_bytes": "32 B"}, "every": "1s", **way(speaks)}
     return Scenario.model_validate(
         {
             "name": "trial",
             "about": "Whether a contender does what its file says.",
-            "fleets": {"one": {**talk, "topic": TOPICS[0]}, "two": {**talk, "topic": TOPICS[1]}},
+            "fleets": {"one": {**talk, "topic": _TOPICS[0]}, "two": {**talk, "topic": _TOPICS[1]}},
             "clients": {
                 "everything": {"count": 1, "subscribe": ["bb-trial/+"], **way(hears)},
-                "first": {"count": 1, "subscribe": [TOPICS[0]], **way(hears)},
+                "first": {"count": 1, "subscribe": [_TOPICS[0]], **way(hears)},
             },
             "phases": {"measure": "1s"},
         }
