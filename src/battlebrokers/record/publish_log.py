@@ -16,6 +16,8 @@ import numpy.typing as npt
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.record.chunks import Chunk, ChunkPool, Template
 
+Numbers = npt.NDArray[Any]
+
 ROW = struct.Struct("<qqqqiiiiiihhBBBB")
 DTYPE = np.dtype(
     [
@@ -58,7 +60,6 @@ _AGE_NS = SECOND_NS
 _SETTLE_NS = SECOND_NS
 _REMEMBERED = 8
 """Chunks: some seconds. The network says that nobody was there within a round trip, but maybe after the writing."""
-_KEPT = np.dtype([("seq", "<i8"), ("device", "<i4"), ("outcome", "u1")])
 
 
 class PublishLog:
@@ -70,8 +71,8 @@ class PublishLog:
         self._pool = ChunkPool(DTYPE, _CAPACITY, _CHUNKS)
         self._settling: list[Chunk] = []
         self._written_unacked: dict[int, tuple[int, int]] = {}
-        self._written: deque[tuple[int, Any]] = deque(maxlen=_REMEMBERED)
-        """The latest written chunks with messages nobody answers: first token; device, number and outcome of each."""
+        self._written: deque[tuple[int, Numbers, Numbers, Numbers]] = deque(maxlen=_REMEMBERED)
+        """The latest written chunks with messages nobody answers: first token; outcome, device and number of each."""
         self._template = Template(_SIZE)
         self.next_token = 0
         """The token of the row that is added next."""
@@ -233,20 +234,20 @@ class PublishLog:
 
     def _written_sent(self, token: int) -> tuple[int, int] | None:
         """Device and number of a message that was written as sent; once."""
-        for base, rows in self._written:
-            if 0 <= token - base < len(rows) and rows["outcome"][token - base] == OUTCOME_SENT:
-                row = rows[token - base]
-                row["outcome"] = OUTCOME_FAILED
-                return int(row["device"]), int(row["seq"])
+        for base, outcomes, devices, seqs in self._written:
+            place = token - base
+            if 0 <= place < len(outcomes) and outcomes[place] == OUTCOME_SENT:
+                outcomes[place] = OUTCOME_FAILED
+                return int(devices[place]), int(seqs[place])
         return None
 
     def _pass_on(self, chunk: Chunk) -> None:
         rows = chunk.rows[: chunk.used]
-        if chunk.unacked < chunk.used and (rows["outcome"] == OUTCOME_SENT).any():
-            kept = np.empty(chunk.used, _KEPT)
-            for name in _KEPT.names or ():
-                kept[name] = rows[name]
-            self._written.append((chunk.base, kept))
+        if chunk.unacked < chunk.used:
+            # The loop waits meanwhile: column by column it is four times faster than row by row.
+            outcomes = rows["outcome"].copy()
+            if (outcomes == OUTCOME_SENT).any():
+                self._written.append((chunk.base, outcomes, rows["device"].copy(), rows["seq"].copy()))
         if chunk.unacked:
             for index in np.flatnonzero(rows["outcome"] == OUTCOME_UNACKED).tolist():
                 row = rows[index]
