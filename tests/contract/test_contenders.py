@@ -181,7 +181,8 @@ def test_each_of_its_services_has_processes(broker: RunningContender) -> None:
 def test_it_listens_where_it_was_told_to(broker: RunningContender) -> None:
     mqtt = {key for key in broker.endpoints if protocol_of(key) == "mqtt"}
     assert mqtt <= set(broker.capabilities.transports if broker.capabilities else ())
-    assert listening(broker) == list(broker.endpoints.values())
+    connected = [url for key, url in broker.endpoints.items() if protocol_of(key) not in ("coap", "udp")]
+    assert listening(broker) == connected
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ws"])
@@ -189,6 +190,8 @@ def test_a_message_comes_back_with_every_qos_it_honours(
     broker: RunningContender, peers: Callable[..., Peer], transport: str
 ) -> None:
     assert broker.capabilities is not None
+    if transport not in broker.endpoints:
+        pytest.skip(f"{broker.name} has no MQTT over {transport}")
     peer = peers(broker, transport)
     for qos in range(broker.capabilities.qos + 1):
         topic = f"contract/{transport}/{qos}"
@@ -213,7 +216,8 @@ def test_it_speaks_the_versions_it_claims_and_no_other(
     if version in broker.capabilities.mqtt:
         peers(broker, version=version)
     else:
-        with pytest.raises(ConnectionError):
+        # most say no, Ponte says nothing at all
+        with pytest.raises((ConnectionError, queue.Empty)):
             peers(broker, version=version)
 
 
@@ -259,6 +263,9 @@ def test_a_will_is_sent_when_a_client_vanishes(broker: RunningContender, peers: 
 
 
 def test_a_retained_message_waits_for_a_late_subscriber(broker: RunningContender, peers: Callable[..., Peer]) -> None:
+    assert broker.capabilities is not None
+    if not broker.capabilities.retain:
+        pytest.skip(f"{broker.name} does not claim to keep messages")
     peers(broker).publish("contract/retained", b"still here", 1, retain=True)
     late = peers(broker)
     late.subscribe("contract/retained", 1)
@@ -286,8 +293,9 @@ def test_stopping_leaves_no_process_no_port_and_no_data(name: str, tmp_path: Pat
     assert gone(processes)
     assert listening(running) == []
     assert not running.alive()
-    # some have no words for it, and just die of their stop signal
-    assert running.exit_status in (0, -find_contender(name).stop.number)
+    # some have no words for it, and just die of their stop signal; Java says so as a shell would
+    number = find_contender(name).stop.number
+    assert running.exit_status in (0, -number, 128 + number)
     assert running.log_paths
     assert not list(tmp_path.glob("data-*"))
     running.stop()

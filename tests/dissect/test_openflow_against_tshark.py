@@ -122,8 +122,10 @@ def test_types_and_transactions_are_tsharks(switches: Switches, tmp_path: Path, 
     assert all(row.response.first_ns >= row.request.last_ns for row in answered)
     by_id = [row for row in answered if row.request.found.kind != "PACKET_IN"]
     assert all(row.request.found.correlation == row.response.found.correlation for row in by_id)
-    requests = sum(count for (kind, _), count in ours.items() if kind.endswith("_REQUEST"))
-    assert sum(row.request.found.kind.endswith("_REQUEST") for row in by_id) == requests
+    # Both ends greet each other now and then; the last greeting may come too late for its answer.
+    asked = [kind for kind, _ in ours.elements() if kind.endswith("_REQUEST") and kind != "ECHO_REQUEST"]
+    told = [row.request.found.kind for row in by_id if row.request.found.kind.endswith("_REQUEST")]
+    assert sorted(kind for kind in told if kind != "ECHO_REQUEST") == sorted(asked)
     packets = [row for row in answered if row.request.found.kind == "PACKET_IN"]
     # This switch keeps no packets: each PACKET_OUT of this controller gives one back.
     assert len(packets) == sum(count for (kind, _), count in ours.items() if kind == "PACKET_OUT") >= 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -33,11 +34,13 @@ def _family(analyst: Analyst) -> list[psutil.Process]:
 
 
 def _policies(analyst: Analyst) -> set[int]:
-    return {
-        os.sched_getscheduler(int(task.name))
-        for process in _family(analyst)
-        for task in Path(f"/proc/{process.pid}/task").iterdir()
-    }
+    tasks = [task for process in _family(analyst) for task in Path(f"/proc/{process.pid}/task").iterdir()]
+    found = set()
+    for task in tasks:
+        # A thread may end between the two looks.
+        with contextlib.suppress(ProcessLookupError):
+            found.add(os.sched_getscheduler(int(task.name)))
+    return found
 
 
 def _run(path: Path) -> World:

@@ -145,6 +145,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read all whole frames of a chunk; deliveries are told together."""
         if self.gone:
+            # Our goodbye was answered; RabbitMQ then waits for us to close the socket.
+            if self.ended is not None and data.endswith(_CLOSE_OK):
+                self.transport.close()
             return
         at_ns = self.link.listener.now_ns()
         self.heard_tick = self.wheel.tick
@@ -381,6 +384,7 @@ class Connection(asyncio.Protocol):
         self.wheel.leave(self)
 
 
+_CLOSE_OK = marshalled(0, commands.Connection.CloseOk())
 _RETURNED = b"\x00returned"
 """Stands in place of a routing key while the content of a basic.return comes in."""
 
