@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, cast
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.inbox import NO_REASON, Inbox
-from battlebrokers.protocols.mqtt.malformed import MalformedPacket
+from battlebrokers.protocols.mqtt.malformed import (
+    CLIENT_ID_INVALID,
+    PROTOCOL_ERROR,
+    UNSUPPORTED_VERSION,
+    MalformedPacket,
+)
 from battlebrokers.protocols.mqtt.packets import V5, ConnAck, Disconnect
 from battlebrokers.protocols.wheel import TICK_S, Wheel
 
@@ -118,7 +123,9 @@ class Connection(Inbox):
         if self.gone:
             return
         if link.version == V5 and self.welcome is None:
-            self.send(encode(Disconnect(fault.reason), V5))
+            # Some mistakes have a reason that only an answer to CONNECT may name.
+            reason = PROTOCOL_ERROR if fault.reason in (UNSUPPORTED_VERSION, CLIENT_ID_INVALID) else fault.reason
+            self.send(encode(Disconnect(reason), V5))
         self.end(f"closed after malformed bytes: {fault}", fault.reason, last_words=True)
 
     def end(self, detail: str, reason: int, *, last_words: bool = False) -> None:

@@ -96,7 +96,7 @@ def told(version: str, aliases: bool, chunks: list[bytes]) -> dict[str, object]:
         kept = len(bench.connection.tail or b"")
         assert kept <= sum(map(len, chunks))
         if ear.closings:
-            assert bench.wire.aborted
+            assert bench.wire.aborted or bench.wire.closed
             assert not kept
         return seen
 
@@ -167,9 +167,16 @@ def test_garbage_instead_of_a_welcome_is_told_and_ends_the_connection(chunks: li
         bench.connection.welcome = welcome
         bench.receive(*chunks)
         assert len(bench.ear.faults) == 1
-        assert bench.wire.aborted
+        assert bench.wire.aborted or bench.wire.closed
         assert welcome.exception() is not None
         assert not bench.ear.closings
+
+
+def test_a_mistake_that_only_a_connack_may_name_is_told_as_a_protocol_error():
+    with Bench(version="5") as bench:
+        bench.receive(b"\x10\x0c\x00\x04MQTT\x08\x02\x00\x3c\x00\x00")
+        assert len(bench.ear.faults) == 1
+        assert bench.wire.written.endswith(b"\xe0\x02\x82\x00")
 
 
 def test_a_large_message_in_many_chunks_arrives_once_and_whole():
