@@ -23,7 +23,7 @@ MAY_STAY = ("pyspark-shell", "multiprocessing.resource_tracker", "multiprocessin
 
 # A slow machine is no failure: no example has a deadline. `fast` tries a quarter of the examples (support/examples.py).
 settings.register_profile("thorough", deadline=None)
-settings.register_profile("fast", deadline=None, max_examples=25)
+settings.register_profile("fast", deadline=None, max_examples=8)
 settings.load_profile("thorough")
 
 

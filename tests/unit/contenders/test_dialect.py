@@ -223,6 +223,7 @@ ODD = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_stands_where_is_a_mistake_or_fine_and_never_a_crash(seed: int) -> None:
     chance = random.Random(seed)

@@ -19,6 +19,8 @@ from battlebrokers.errors import EnvironmentNotReady
 SCRIPT = Path(__file__).parents[3] / "scripts" / "install-brokers"
 POLICY = Path("/usr/sbin/policy-rc.d")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:

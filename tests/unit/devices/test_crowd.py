@@ -130,6 +130,7 @@ STEADY = PacePlan("steady", 1_000_000)
 TICK_NS = 4_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "topics"), [(64, ("t/0",)), (64, ("t/0", "t/1")), (8, ("t/0",))])
 async def test_every_planned_message_is_sent_at_its_planned_time_or_later_and_arrives_once(tmp_path, size, topics):
     stage = Stage(tmp_path, device_plan(STEADY, size=size, topics=topics))

@@ -16,6 +16,8 @@ from battlebrokers.protocols.script import Listening, Notification, Say, Script
 from support.amqp_server import AmqpServer, Peer
 from support.links import Ear, until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def server() -> AsyncIterator[AmqpServer]:

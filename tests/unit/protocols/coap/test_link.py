@@ -17,6 +17,8 @@ from battlebrokers.protocols.script import Listening, Notification, Say, Script
 from support.coap_peer import CoapPeer, coap_peer
 from support.links import Ear, until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def peer() -> AsyncIterator[CoapPeer]:

@@ -21,7 +21,7 @@ from battlebrokers.protocols.script import Listening, Notification, Say, Script
 from support.links import Ear, until
 from support.web import Web, scripted_link
 
-pytestmark = pytest.mark.usefixtures("quiet_loop")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_loop")]
 
 PAYLOAD = bytes(range(256))
 IN_BASE64 = base64.b64encode(PAYLOAD).decode()

@@ -15,7 +15,7 @@ from battlebrokers.protocols.script import Listening, Notification, Say, Script
 from support.links import Ear, until
 from support.web import Asked, Web, scripted_link
 
-pytestmark = pytest.mark.usefixtures("quiet_loop")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quiet_loop")]
 
 POLL = Script(
     "http",

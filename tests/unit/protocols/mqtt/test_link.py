@@ -721,6 +721,7 @@ async def test_aliases_are_not_used_in_repetitions(broker: ScriptedBroker):
 # ── keep-alive ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 async def test_an_idle_link_pings_and_hears_the_answer(broker: ScriptedBroker):
     ear = Ear()
     link = make(broker, ear, keep_alive_s=1)
@@ -739,6 +740,7 @@ async def test_the_servers_keep_alive_wins(broker: ScriptedBroker):
     link.abort()
 
 
+@pytest.mark.slow
 async def test_a_broker_that_fell_silent_is_given_up(broker: ScriptedBroker):
     ear = Ear()
     link = make(broker, ear, keep_alive_s=1)
@@ -749,6 +751,7 @@ async def test_a_broker_that_fell_silent_is_given_up(broker: ScriptedBroker):
     assert link.held is Held.OFFLINE
 
 
+@pytest.mark.slow
 async def test_a_paused_reader_does_not_take_silence_for_death(broker: ScriptedBroker):
     ear = Ear()
     link = make(broker, ear, keep_alive_s=1)
