@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import aiohttp
 import uvloop
 
 from battlebrokers.protocols.base import Arrivals, Completion, Endpoint, EqualArrivals, Link, LinkOptions, Outgoing
 from battlebrokers.protocols.registry import make_link
-from benchmarks.http_server import HOST
+from benchmarks.rates import rate_after_start
+from benchmarks.serving import HOST
 
 DEVICES = 8
 WINDOW = 8
@@ -58,7 +59,7 @@ async def _ours(port: int, seconds: float) -> float:
     for link in links:
         await link.open()
         refill.send(link, WINDOW)
-    rate = await _rate(lambda: refill.acked, seconds)
+    rate = await rate_after_start(lambda: refill.acked, seconds)
     refill.over = True
     for link in links:
         await link.close()
@@ -87,15 +88,7 @@ async def _aiohttp(port: int, seconds: float) -> float:
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=DEVICES * WINDOW)) as session:
         posting = [asyncio.create_task(post(session)) for _ in range(DEVICES * WINDOW)]
-        rate = await _rate(lambda: done, seconds)
+        rate = await rate_after_start(lambda: done, seconds)
         over = True
         await asyncio.gather(*posting)
     return rate
-
-
-async def _rate(count: Callable[[], int], seconds: float) -> float:
-    """Of the time after the first fifth, when every connection is made."""
-    await asyncio.sleep(seconds / 5)
-    before, begun_s = count(), time.perf_counter()
-    await asyncio.sleep(seconds)
-    return (count() - before) / (time.perf_counter() - begun_s)

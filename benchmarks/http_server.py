@@ -6,15 +6,10 @@ A process of its own (`python -m benchmarks.http_server`); it prints its port an
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import cast
 
-import uvloop
+from benchmarks.serving import serve
 
-HOST = "127.0.0.1"
 _ANSWER = b"HTTP/1.1 204 No Content\r\nServer: bench\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n"
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length: "
@@ -47,25 +42,5 @@ class Serving(asyncio.Protocol):
         self._transport.write(_ANSWER)
 
 
-async def serve() -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(Serving, HOST, 0, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
-
-
-@contextmanager
-def running_server() -> Iterator[int]:
-    """Its port, for as long as the block lasts."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.http_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield int(process.stdout.readline())
-        finally:
-            process.terminate()
-
-
 if __name__ == "__main__":
-    uvloop.run(serve())
+    serve(Serving)

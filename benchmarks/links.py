@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks import websocket_pair, websocket_server
+from benchmarks import websocket_pair
 from benchmarks.bench import Bench
 from benchmarks.figure import AT_MOST, Figure, compared, judged
 from benchmarks.http_pair import DEVICES, WINDOW, run_aiohttp, run_ours
-from benchmarks.http_server import running_server
+from benchmarks.serving import running_server
 
 _LIMIT_KIB = 12.0
 """What one connection may cost, as in `engine.connections`."""
@@ -28,7 +28,7 @@ def figures(bench: Bench) -> Iterator[Figure]:
 def http_vs_aiohttp(bench: Bench) -> Figure:
     """Requests a second with as many in flight on both sides."""
     seconds = 0.5 if bench.quick else 5.0
-    with running_server() as port:
+    with running_server("benchmarks.http_server") as port:
         ours, peer = bench.interleaved(
             "POST of 64 bytes", lambda: run_ours(port, seconds), lambda: run_aiohttp(port, seconds)
         )
@@ -41,7 +41,7 @@ def http_vs_aiohttp(bench: Bench) -> Figure:
 def websocket_vs_aiohttp(bench: Bench) -> Figure:
     """Messages answered and notified, with as many in flight on both sides."""
     seconds = 0.5 if bench.quick else 5.0
-    with websocket_server.running_server() as port:
+    with running_server("benchmarks.websocket_server") as port:
         ours, peer = bench.interleaved(
             "JSON of 64 bytes over WebSocket",
             lambda: websocket_pair.run_ours(port, seconds),
@@ -58,7 +58,7 @@ def websocket_clients(bench: Bench) -> Figure:
     """Memory per held connection: each publishes, is answered and is notified, again and again."""
     count = 500 if bench.quick else 5000
     seconds = 1.0 if bench.quick else 15.0
-    with websocket_server.running_server() as port:
+    with running_server("benchmarks.websocket_server") as port:
         # What the process needs for itself is what it needs with a few connections.
         few = websocket_pair.held(port, _FEW, min(seconds, 2.0))
         many = websocket_pair.held(port, count, seconds)

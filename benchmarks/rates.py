@@ -1,8 +1,10 @@
-"""Rates out of counts that were looked at while they grew. Pure."""
+"""Rates out of counts that were looked at while they grew."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import Callable, Sequence
 
 Sample = tuple[float, float]
 """(second, count so far)"""
@@ -25,3 +27,11 @@ def rate_between(samples: Sequence[Sample], start: float, end: float) -> float:
     if len(inside) < 2 or inside[-1][0] <= inside[0][0]:
         return 0.0
     return (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
+
+
+async def rate_after_start(count: Callable[[], int], seconds: float) -> float:
+    """Counts per second of the time after the first fifth, when every connection is made."""
+    await asyncio.sleep(seconds / 5)
+    before, begun_s = count(), time.perf_counter()
+    await asyncio.sleep(seconds)
+    return (count() - before) / (time.perf_counter() - begun_s)

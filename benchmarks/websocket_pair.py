@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import aiohttp
 import psutil
@@ -31,7 +31,8 @@ from battlebrokers.protocols.base import (
 )
 from battlebrokers.protocols.registry import make_link
 from battlebrokers.protocols.script import Listening, Notification, Say, Script
-from benchmarks.websocket_server import HOST
+from benchmarks.rates import rate_after_start
+from benchmarks.serving import HOST
 
 DEVICES = 8
 WINDOW = 8
@@ -105,7 +106,7 @@ async def _ours(port: int, seconds: float) -> float:
     links = [await _opened(port, f"d{n}", refill) for n in range(DEVICES)]
     for link in links:
         refill.send(link, WINDOW)
-    rate = await _rate(lambda: min(refill.acked, refill.received), seconds)
+    rate = await rate_after_start(lambda: min(refill.acked, refill.received), seconds)
     refill.again = False
     for link in links:
         await link.close()
@@ -146,19 +147,11 @@ async def _aiohttp(port: int, seconds: float) -> float:
     async with aiohttp.ClientSession() as session:
         links = [await session.ws_connect(f"http://{HOST}:{port}/") for _ in range(DEVICES)]
         talking = [asyncio.create_task(talk(link)) for link in links]
-        rate = await _rate(lambda: min(acked, received), seconds)
+        rate = await rate_after_start(lambda: min(acked, received), seconds)
         for task in talking:
             task.cancel()
         await asyncio.gather(*talking, return_exceptions=True)
     return rate
-
-
-async def _rate(count: Callable[[], int], seconds: float) -> float:
-    """Of the time after the first fifth, when every connection is made."""
-    await asyncio.sleep(seconds / 5)
-    before, begun_s = count(), time.perf_counter()
-    await asyncio.sleep(seconds)
-    return (count() - before) / (time.perf_counter() - begun_s)
 
 
 def held(port: int, count: int, seconds: float) -> dict[str, int]:

@@ -6,17 +6,11 @@ A process of its own (`python -m benchmarks.websocket_server`); it prints its po
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import cast
 
-import uvloop
-
 from battlebrokers.protocols.upgrade import accept_for
+from benchmarks.serving import serve
 
-HOST = "127.0.0.1"
 _HEAD_END = b"\r\n\r\n"
 _KEY = b"sec-websocket-key: "
 _UPGRADE = (
@@ -93,25 +87,5 @@ class Serving(asyncio.Protocol):
             self._transport.write(b"".join(answers))
 
 
-async def serve() -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(Serving, HOST, 0, backlog=4096)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
-
-
-@contextmanager
-def running_server() -> Iterator[int]:
-    """Its port, for as long as the block lasts."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.websocket_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield int(process.stdout.readline())
-        finally:
-            process.terminate()
-
-
 if __name__ == "__main__":
-    uvloop.run(serve())
+    serve(Serving)

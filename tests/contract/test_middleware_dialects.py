@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +18,6 @@ import pytest
 from pyarrow.dataset import dataset
 
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
-from battlebrokers.contenders.reader import SPECS
 from battlebrokers.protocols.base import Link, Outgoing, Subscription
 from battlebrokers.run.linking import Linking
 from battlebrokers.run.messages import Prepare
@@ -27,6 +25,7 @@ from battlebrokers.run.registering import Registering
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import read_scenario
 from support.links import Ear, until
+from support.middleware.described import described
 from support.middleware.process import contract_server
 from support.runs import run_for_real, write_scenario
 
@@ -54,17 +53,6 @@ DIALECTS = [
     ("meshblu", "meshblu", "mqtt"),
     ("meshblu", "meshblu", "coap"),
 ]
-
-
-def described(spec: str, ports: dict[str, int], folder: Path) -> Path:
-    """The shipped file with other ports."""
-    text = (SPECS / f"{spec}.yaml").read_text(encoding="utf-8")
-    numbers = ", ".join(f"{name}: {number}" for name, number in ports.items())
-    changed, times = re.subn(r"^ports: \{.*\}$", f"ports: {{{numbers}}}", text, flags=re.MULTILINE)
-    assert times == 1
-    path = folder / f"{spec}.yaml"
-    path.write_text(changed, encoding="utf-8")
-    return path
 
 
 @dataclass
