@@ -51,6 +51,8 @@ class Audience(Protocol):
 class Fetch(abc.ABC):
     """One request that brings notifications, for one topic or for all."""
 
+    _connection: Connection | None = None
+
     def __init__(self, audience: Audience, call: Call, known: Mapping[str, Value], topic: bytes) -> None:
         self.audience = audience
         self.call = call
@@ -64,17 +66,21 @@ class Fetch(abc.ABC):
     async def once(self) -> bool:
         """Make the request; True when it brought something. LinkError when it failed."""
 
-    @abc.abstractmethod
     def drop(self) -> None:
         """Close what is open."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.drop()
 
-    @abc.abstractmethod
     def pause(self) -> None:
         """Take no more bytes for now."""
+        if self._connection is not None and not self._connection.transport.is_closing():
+            self._connection.transport.pause_reading()
 
-    @abc.abstractmethod
     def resume(self) -> None:
         """Take bytes again."""
+        if self._connection is not None and not self._connection.transport.is_closing():
+            self._connection.transport.resume_reading()
 
     async def _run(self) -> None:
         seed = zlib.crc32(self.audience.options.client_id.encode())

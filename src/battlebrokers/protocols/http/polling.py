@@ -23,7 +23,6 @@ _PAUSE_S = 0.1
 class Poll(Fetch):
     """One request, repeated."""
 
-    _connection: Connection | None = None
     _goes_on: asyncio.Event | None = None
 
     async def once(self) -> bool:
@@ -69,20 +68,8 @@ class Poll(Fetch):
         if not done and not self.accepted.done():
             self.accepted.set_result(None)
 
-    def drop(self) -> None:
-        """Close what is open."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.drop()
-
-    def pause(self) -> None:
-        """Take no more bytes for now."""
-        if self._connection is not None and not self._connection.transport.is_closing():
-            self._connection.transport.pause_reading()
-
     def resume(self) -> None:
         """Take bytes again."""
         if self._goes_on is not None:
             self._goes_on.set()
-        if self._connection is not None and not self._connection.transport.is_closing():
-            self._connection.transport.resume_reading()
+        super().resume()

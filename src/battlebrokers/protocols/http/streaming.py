@@ -50,7 +50,6 @@ class StreamConnection(Connection):
 class Stream(Fetch):
     """One response that never ends."""
 
-    _connection: StreamConnection | None = None
     _ended: asyncio.Future[None] | None = None
     _objects: Objects
     _heard = 0
@@ -127,19 +126,3 @@ class Stream(Fetch):
             ended.set_result(None)
         else:
             ended.set_exception(error)
-
-    def drop(self) -> None:
-        """Close what is open."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.drop()
-
-    def pause(self) -> None:
-        """Take no more bytes for now."""
-        if self._connection is not None and not self._connection.transport.is_closing():
-            self._connection.transport.pause_reading()
-
-    def resume(self) -> None:
-        """Take bytes again."""
-        if self._connection is not None and not self._connection.transport.is_closing():
-            self._connection.transport.resume_reading()
