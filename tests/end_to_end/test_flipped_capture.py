@@ -37,8 +37,8 @@ def pcapng_front(path: Path) -> int:
     return int(size + more)
 
 
-def told(tmp_path: Path, capture: Path) -> dict:
-    """What `bb pcap` made of it; it must have ended well and written its page."""
+def told(tmp_path: Path, capture: Path) -> tuple[dict, int]:
+    """What `bb pcap` made of it, and the damaged places it counted; it must have ended well and written its page."""
     done = bb("pcap", str(capture), "--out", "told", "--csv", "csv", cwd=tmp_path, timeout=280)
     assert done.code == 0, done.err
     assert "DEFECT" in done.out
@@ -49,8 +49,10 @@ def told(tmp_path: Path, capture: Path) -> dict:
     assert page.rstrip().endswith("</html>")
     assert (tmp_path / "csv" / "streams.csv").stat().st_size > 0
     summary = json.loads((tmp_path / "told" / "decoded" / "summary.json").read_text())
-    assert [defect["file"] for defect in summary["defects"]] == [str(capture)]
-    return summary
+    assert {defect["file"] for defect in summary["defects"]} == {str(capture)}
+    # The statistics that dumpcap wrote at the end may have been hit as well and then tell of drops that never were.
+    (damages,) = (defect["count"] for defect in summary["defects"] if "damaged places" in defect["reason"])
+    return summary, damages
 
 
 @pytest.mark.broker
@@ -73,16 +75,16 @@ def test_a_real_capture_with_a_tenth_of_its_bytes_flipped_yields_a_report(tmp_pa
             client.disconnect()
             client.loop_stop()
     flip(capture, pcapng_front(capture))
-    summary = told(tmp_path, capture)
+    summary, damages = told(tmp_path, capture)
     assert summary["packets"] > 0
-    assert summary["defects"][0]["count"] > MESSAGES // SHARE
+    assert damages > MESSAGES // SHARE
 
 
 def test_a_made_up_capture_with_a_tenth_of_its_bytes_flipped_yields_a_report(tmp_path: Path) -> None:
     capture = tmp_path / "made-up.pcap"
     packets = write_capture(capture, 2 << 20)
     flip(capture, 24)
-    summary = told(tmp_path, capture)
-    assert packets // 20 < summary["packets"] <= packets + summary["defects"][0]["count"]
+    summary, damages = told(tmp_path, capture)
+    assert packets // 20 < summary["packets"] <= packets + damages
     assert summary["streams"] > 10
-    assert summary["defects"][0]["count"] > packets // SHARE
+    assert damages > packets // SHARE
