@@ -33,10 +33,9 @@ from battlebrokers.contenders.lifecycle import start_contender
 from battlebrokers.contenders.offers import offers_of
 from battlebrokers.contenders.reader import find_contender, load_contenders
 from battlebrokers.contenders.spec import Contender
-from battlebrokers.protocols.base import Outgoing, Subscription
-from battlebrokers.run import trial
-from battlebrokers.run.trial import QUIET_S, Route, Trial
-from battlebrokers.scenario.model import Scenario
+from battlebrokers.protocols.base import Subscription
+from battlebrokers.run.crew import EVERYTHING, FIRST, TOPICS, Crew, Route
+from battlebrokers.run.trial import QUIET_S, Trial
 from support.middleware.described import described
 from support.middleware.process import contract_server
 
@@ -48,11 +47,9 @@ CONTRACT_SERVERS = {
     "meshblu": "meshblu",
     "devicehive": "devicehive",
 }
-TOPICS = ("bb-trial/one", "bb-trial/two")
-"""Of the two devices of the trial's crew; its client `everything` listens to both, `first` to the first."""
 KNOWN_NOT_TO_WORK: dict[tuple[str, str, str], str] = {}
 """Contender, route and behaviour → why it fails where nobody can help it."""
-Try = Callable[[Any], Awaitable[None]]
+Try = Callable[[Crew], Awaitable[None]]
 ALL_OF_IT = "all of it"
 """Stands for every behaviour where a protocol is not offered."""
 
@@ -163,9 +160,7 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
 
 
 @pytest.mark.parametrize(("name", "route", "what"), list(cells()))
-async def test_it_does_what_its_file_says(
-    theatre: Theatre, name: str, route: str, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_does_what_its_file_says(theatre: Theatre, name: str, route: str, what: str) -> None:
     stage = theatre.play(name)
     reason = cannot(stage.contender, stage.version, route, what)
     if reason:
@@ -176,30 +171,15 @@ async def test_it_does_what_its_file_says(
     seen = stage.seen.setdefault(route, {})
     if known:
         seen[what] = known
-    if what in QOS:
-        monkeypatch.setattr(trial, "_scenario", asking_for(QOS[what]))
-    # The crew is the product's own, and nobody else needs it from outside.
-    async with stage.trial._crew(stage.route(route), stage.heard_over(route, what)) as crew:
-        crew.qos = QOS.get(what, crew.qos)
+    async with stage.trial.crew(stage.route(route), stage.heard_over(route, what), qos=QOS.get(what)) as crew:
         await TRIED[what if what in TRIED else "publish"](crew)
         assert not crew.ear.trouble
     seen[what] = "works"
 
 
-def asking_for(qos: int, made: Callable[[Route, Route], Scenario] = trial._scenario) -> Callable[..., Scenario]:
-    """The crew's scenario, with clients that subscribe with this QoS."""
-
-    def scenario(speaks: Route, hears: Route) -> Scenario:
-        usual = made(speaks, hears)
-        asked = {name: group.model_copy(update={"qos": qos}) for name, group in usual.clients.items()}
-        return usual.model_copy(update={"clients": asked})
-
-    return scenario
-
-
-async def exchange(crew: Any, payload: bytes, device: int = 0, clients: tuple[str, ...] = ("everything",)) -> None:
+async def exchange(crew: Crew, payload: bytes, device: int = 0, clients: tuple[str, ...] = (EVERYTHING,)) -> None:
     """One message, answered if it can be, and heard by those clients."""
-    token = crew.publish(device, TOPICS[device], payload)
+    token = crew.publish(device, payload)
     came = await crew.until(lambda: all(crew.has(client, payload) for client in clients))
     assert came, crew.not_acked(token) or crew.why
     if crew.qos in crew.devices[device].capabilities.acknowledges:
@@ -213,34 +193,34 @@ def marked(*texts: bytes) -> list[bytes]:
     return [mark + text for text in texts]
 
 
-def told(crew: Any, said: list[bytes]) -> list[tuple[str, bytes]]:
+def told(crew: Crew, said: list[bytes]) -> list[tuple[object, bytes]]:
     """Who heard what of this crew, in order."""
     return [(owner, payload) for owner, payload in crew.ear.heard if payload[:8] == said[0][:8]]
 
 
-async def heard(crew: Any) -> None:
+async def heard(crew: Crew) -> None:
     await exchange(crew, marked(b'{"temperature": 21.5}')[0])
 
 
-async def exactly_once(crew: Any) -> None:
+async def exactly_once(crew: Crew) -> None:
     said = marked(b"", b"a" * 300, b"\x00\xff\r\n", b'"}')
     for payload in said:
         # One after the other: an observer over CoAP may be told the latest only.
-        await exchange(crew, payload, clients=("everything", "first"))
+        await exchange(crew, payload, clients=(EVERYTHING, FIRST))
     await asyncio.sleep(QUIET_S)
-    for client in ("everything", "first"):
+    for client in (EVERYTHING, FIRST):
         assert [payload for owner, payload in told(crew, said) if owner == client] == said
 
 
-async def topics(crew: Any) -> None:
+async def topics(crew: Crew) -> None:
     one, two = said = marked(b"one", b"two")
-    await exchange(crew, one, 0, ("everything", "first"))
+    await exchange(crew, one, 0, (EVERYTHING, FIRST))
     await exchange(crew, two, 1)
     await asyncio.sleep(QUIET_S)
-    assert Counter(told(crew, said)) == Counter([("everything", one), ("first", one), ("everything", two)])
+    assert Counter(told(crew, said)) == Counter([(EVERYTHING, one), (FIRST, one), (EVERYTHING, two)])
 
 
-async def wildcards(crew: Any) -> None:
+async def wildcards(crew: Crew) -> None:
     # The client of everything asks for one filter only; see Linking.subscriptions.
     assert crew.clients[0].capabilities.wildcards
     one, two = marked(b"one", b"two")
@@ -248,15 +228,15 @@ async def wildcards(crew: Any) -> None:
     await exchange(crew, two, 1)
 
 
-async def retain(crew: Any) -> None:
+async def retain(crew: Crew) -> None:
     (payload,) = marked(b"kept")
-    crew.devices[0].publish(Outgoing(TOPICS[0].encode(), [payload], crew.qos, True, next(crew.tokens)))
-    assert await crew.until(lambda: crew.has("first", payload)), crew.why
-    times = Counter(crew.ear.heard)["first", payload]
+    crew.publish(0, payload, retain=True)
+    assert await crew.until(lambda: crew.has(FIRST, payload)), crew.why
+    times = Counter(crew.ear.heard)[FIRST, payload]
     await crew.clients[1].subscribe([Subscription(TOPICS[0], 0)])
-    assert await crew.until(lambda: Counter(crew.ear.heard)["first", payload] > times), "it was not kept"
-    crew.devices[0].publish(Outgoing(TOPICS[0].encode(), [b""], crew.qos, True, next(crew.tokens)))
-    assert await crew.until(lambda: crew.has("first", b"")), crew.why
+    assert await crew.until(lambda: Counter(crew.ear.heard)[FIRST, payload] > times), "it was not kept"
+    crew.publish(0, b"", retain=True)
+    assert await crew.until(lambda: crew.has(FIRST, b"")), crew.why
 
 
 TRIED: dict[str, Try] = {

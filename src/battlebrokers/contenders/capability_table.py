@@ -86,6 +86,9 @@ def cannot(contender: Contender, version: str, route: str, what: str) -> str:
         return "it tells no clients over this protocol; they listen over another"
     if what == "wildcards" and not offer.wildcards:
         return "each topic is subscribed to by itself"
+    hears = offers_of(contender).get(ROUTES.get(what.removeprefix(bridge("")), ("", ""))[0])
+    if hears is not None and protocol in hears.deaf_to:
+        return hears.deaf_to[protocol]
     if what == "64 KiB" and (offer.largest_payload_bytes or LARGE_BYTES) < LARGE_BYTES:
         return f"it takes at most {offer.largest_payload_bytes} bytes over this protocol"
     if protocol == "mqtt" and QOS.get(what, 0) > able.qos:

@@ -16,6 +16,8 @@ from battlebrokers.protocols.script import Verb, Way
 VERBS: tuple[Verb, ...] = ("get", "post", "put", "patch", "delete", "send", "publish", "subscribe")
 REQUESTS: tuple[Verb, ...] = ("get", "post", "put", "patch", "delete")
 
+Protocol = Literal["mqtt", "http", "websocket", "coap", "amqp", "udp"]
+
 _PATH = re.compile(r"\$(\.[^.\[\]]+|\[-?\d+\])*")
 
 
@@ -147,6 +149,8 @@ class Subscribe(Strict):
     wildcards: bool = False
     """Whether `${filter}` may hold wildcards; if not, a client subscribes to every topic its filters match."""
     undo: Steps = []
+    deaf_to: dict[Protocol, Annotated[str, Field(min_length=1)]] = {}
+    """Protocol → why what is published over it is not told here; scenarios that need it are refused."""
 
 
 class NotificationAnswer(Step):

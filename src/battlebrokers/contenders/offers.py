@@ -5,7 +5,8 @@ Asked by `run.fitness`, which adds what our links can honour, and by `bb brokers
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from battlebrokers.contenders.spec import MQTT_TRANSPORTS, Contender
 
@@ -25,6 +26,8 @@ class Offer:
     """Whether a subscription may name many topics at once."""
     largest_payload_bytes: int | None = None
     """What is larger it does not take; None: it has not said."""
+    deaf_to: Mapping[str, str] = field(default_factory=dict)
+    """Protocol → why what is published over it is not told to clients here."""
 
 
 def offers_of(contender: Contender) -> dict[str, Offer]:
@@ -48,6 +51,7 @@ def offers_of(contender: Contender) -> dict[str, Offer]:
             receives=speech.subscribe is not None,
             wildcards=speech.subscribe is not None and speech.subscribe.wildcards,
             largest_payload_bytes=speech.largest_payload_bytes,
+            deaf_to=dict(speech.subscribe.deaf_to.items()) if speech.subscribe is not None else {},
         )
     return found
 

@@ -43,6 +43,13 @@ def cross_checks(contender: Contender, ports_of: Callable[[str], Sequence[str] |
     for protocol in spoken:
         if protocol not in offered:
             yield ("speak", protocol), f"there is no endpoint for {protocol}", "add it to endpoints"
+    for protocol, speech in spoken.items():
+        for other in speech.subscribe.deaf_to if speech.subscribe is not None else ():
+            where = ("speak", protocol, "subscribe", "deaf_to", other)
+            if other == protocol:
+                yield where, f"clients over {protocol} that never hear it need no `subscribe`", ""
+            elif other not in offered:
+                yield where, f"there is no endpoint for {other}", nearest(other, sorted(offered))
     if contender.register_ is not None and "http" not in offered:
         yield ("register",), "registering needs an endpoint for http", "add it to endpoints"
     for protocol in sorted({"http", "websocket"} & offered - set(spoken)):

@@ -35,7 +35,8 @@ def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
             raise EnvironmentNotReady(f"{contender.name} cannot run here: {here.what} is missing", hint=here.hint)
         offers = offers_of(contender)
         able = contender.able(here.version if here is not None else "unknown")
-        reasons = [*_shortfalls(scenario, able), *_unoffered(scenario, offers), *_beyond_links(scenario, offers)]
+        reasons = [*_shortfalls(scenario, able), *_unoffered(scenario, offers), *_unheard(scenario, offers)]
+        reasons += _beyond_links(scenario, offers)
     if reasons:
         raise InputError(
             f"{broker} cannot honour {scenario.name}: {'; '.join(reasons)}",
@@ -112,6 +113,26 @@ def _unoffered(scenario: Scenario, offers: Mapping[str, Offer]) -> Iterator[str]
             yield f"{name} publishes over {protocol}, its file says nothing of that"
         if isinstance(group, Clients) and group.subscribe and not offer.receives:
             yield f"{name} subscribes over {protocol}, its file says nothing of that"
+
+
+def _unheard(scenario: Scenario, offers: Mapping[str, Offer]) -> Iterator[str]:
+    """Who publishes over one protocol what others await over another, where the broker does not bridge these."""
+    for listening, clients in scenario.clients.items():
+        offer = offers.get(_protocol(scenario, clients))
+        for speaking, fleet in scenario.fleets.items() if offer is not None and clients.count else ():
+            why = offer.deaf_to.get(_protocol(scenario, fleet)) if offer is not None and fleet.devices else None
+            if why and any(_may_match(each, topic) for each in clients.subscribe for topic in fleet.topic):
+                yield f"{listening} would not hear {speaking}: {why}"
+
+
+def _may_match(topic_filter: str, topic: str) -> bool:
+    """Whether a filter can match a topic, both as the scenario writes them: a variable may be anything."""
+    wanted, levels = topic_filter.split("/"), topic.split("/")
+    if wanted[-1] == "#":
+        wanted.pop()
+        levels = levels[: len(wanted)]
+    pairs = zip(wanted, levels, strict=False)
+    return len(wanted) == len(levels) and all(a in ("+", b) or "{" in a + b for a, b in pairs)
 
 
 def _beyond_links(scenario: Scenario, offers: Mapping[str, Offer]) -> Iterator[str]:

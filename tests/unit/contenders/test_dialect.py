@@ -178,6 +178,10 @@ def test_a_protocol_may_be_for_publishing_only() -> None:
         ("run: {external: true}", "run: {external: true, command: [x]}", "say exactly one of command, container"),
         ("publish: message,", "publish: message, text: x,", "say json or text"),
         ("post: /token,", "post: /token, get: /x,", "says both get and post"),
+        ("way: stream,", "way: stream, deaf_to: {mqtr: no},", "speak.http.subscribe.deaf_to.mqtr: Input should be"),
+        ("way: stream,", "way: stream, deaf_to: {http: no},", "that never hear it need no `subscribe`"),
+        ("way: stream,", "way: stream, deaf_to: {coap: no},", "there is no endpoint for coap"),
+        ("way: stream,", 'way: stream, deaf_to: {mqtt: ""},', "should have at least 1 character"),
     ],
 )
 def test_mistakes_are_told_where_they_are(old: str, new: str, told: str) -> None:

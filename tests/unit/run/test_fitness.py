@@ -120,6 +120,38 @@ def test_publishers_and_subscribers_may_speak_different_protocols(bridge: str) -
         refuse_what_cannot_be_honoured(scenario("clients.all.protocol=http"), bridge)
 
 
+DEAF = """\
+name: deaf
+about: Tells over CoAP what came over CoAP, and nothing else.
+run: {external: true}
+ports: {mqtt: 1883, coap: 5683}
+endpoints: {tcp: "mqtt://${host}:${port.mqtt}", coap: "coap://${host}:${port.coap}"}
+speak:
+  coap:
+    publish: {put: "/r/${topic}", text: "${payload}"}
+    subscribe: {way: observe, fetch: {get: "/r/${topic}"}, deaf_to: {mqtt: it keeps nothing}}
+"""
+
+
+@pytest.mark.parametrize("wanted", ["a/#", "#", "a/+", "+/{client}", "a/one"])
+def test_clients_that_would_wait_in_vain_for_another_protocol_are_refused(tmp_path: Path, wanted: str) -> None:
+    (tmp_path / "deaf.yaml").write_text(DEAF)
+    asked = scenario("clients.all.protocol=coap", f"clients.all.subscribe={wanted}")
+    with pytest.raises(InputError, match="all would not hear air: it keeps nothing"):
+        refuse_what_cannot_be_honoured(asked, str(tmp_path / "deaf.yaml"))
+    refuse_what_cannot_be_honoured(
+        scenario("clients.all.protocol=coap", f"clients.all.subscribe={wanted}", "fleets.air.protocol=coap"),
+        str(tmp_path / "deaf.yaml"),
+    )
+
+
+@pytest.mark.parametrize("wanted", ["b/#", "b/+", "a/one/two", "a"])
+def test_clients_of_other_topics_may_speak_what_hears_nothing_of_another_protocol(tmp_path: Path, wanted: str) -> None:
+    (tmp_path / "deaf.yaml").write_text(DEAF)
+    asked = scenario("clients.all.protocol=coap", f"clients.all.subscribe={wanted}")
+    refuse_what_cannot_be_honoured(asked, str(tmp_path / "deaf.yaml"))
+
+
 def test_a_url_of_another_protocol_is_refused() -> None:
     refuse_what_cannot_be_honoured(scenario("protocol=amqp"), "amqp://127.0.0.1")
     with pytest.raises(InputError, match=r"air speaks mqtt, its URL says coap"):
