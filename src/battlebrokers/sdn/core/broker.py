@@ -1,0 +1,219 @@
+"""The broker's mind: something happened → its new state, and what the switches are told. Pure and without a clock.
+
+The shell feeds it what came over sockets and carries out what it says; tests feed it by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from battlebrokers.sdn.core.addresses import VIRTUAL_MAC, is_resource
+from battlebrokers.sdn.core.copies import Copies
+from battlebrokers.sdn.core.difference import difference
+from battlebrokers.sdn.core.frames import (
+    ARP_TYPE,
+    LLDP_TYPE,
+    Arp,
+    Beacon,
+    arp_answer,
+    beacon_frame,
+    frame_type,
+    read_arp,
+    read_beacon,
+    resource_of,
+)
+from battlebrokers.sdn.core.instructions import CONTROLLER, Order, Orders, Output, Send, Tables
+from battlebrokers.sdn.core.network import Host, Network, Port
+from battlebrokers.sdn.core.resources import Directory, Mode
+from battlebrokers.sdn.core.rules import FORGED_LINK, HOST_TO_HOST, OTHER, OWN_RESOURCE, SPOOFED, wanted_tables
+
+BEACON_LIFE_MS: Final = 3_000
+"""A beacon that took longer was kept by somebody and is played again."""
+LINK_LIFE_MS: Final = 10_000
+"""A link whose beacons stopped coming is gone, even if both ports say they are up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skills:
+    """What a switch can do beyond OpenFlow 1.3's necessities."""
+
+    answers_arp: bool = False
+    meters: bool = False
+
+
+OPEN_VSWITCH: Final = Skills(answers_arp=True, meters=True)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All the broker knows."""
+
+    secret: bytes
+    """With it beacons are signed; whoever lacks it cannot invent a link."""
+    directory: Directory = field(default_factory=Directory)
+    network: Network = field(default_factory=Network)
+    skills: dict[int, Skills] = field(default_factory=dict)
+    known: dict[int, Tables] = field(default_factory=dict)
+    """What each switch was told, or said of itself when it came."""
+    link_seen_ms: dict[Port, int] = field(default_factory=dict)
+    drops: dict[str, int] = field(default_factory=dict)
+    """Frames that reached the controller and went no further, by kind."""
+
+
+Decision = tuple[State, Orders]
+
+
+def switch_joined(state: State, switch: int, ports: frozenset[int], tables: Tables, skills: Skills) -> Decision:
+    """A switch came, with what it already knows: only what differs is changed, deliveries go on."""
+    came = replace(
+        state,
+        network=state.network.with_switch(switch, ports),
+        skills=state.skills | {switch: skills},
+        known=state.known | {switch: tables},
+    )
+    return settled(came)
+
+
+def switch_left(state: State, switch: int) -> Decision:
+    """A switch is gone, or no longer talks to us: ways are found around it."""
+    known = {other: tables for other, tables in state.known.items() if other != switch}
+    return settled(replace(state, network=state.network.without_switch(switch), known=known))
+
+
+def ports_changed(state: State, switch: int, up: frozenset[int]) -> Decision:
+    """Ports came or went. The host behind a port that went down is forgotten: it may turn up elsewhere."""
+    network = state.network.with_switch(switch, up)
+    for host in state.network.hosts.values():
+        if host.port.switch == switch and host.port.number not in up:
+            network = network.without_host(host.mac)
+    return settled(replace(state, network=network))
+
+
+def directory_changed(state: State, directory: Directory) -> Decision:
+    """Resources or subscriptions are others now."""
+    return settled(replace(state, directory=directory))
+
+
+def host_forgotten(state: State, mac: str) -> Decision:
+    """Somebody says that a host is no longer where it was."""
+    return settled(replace(state, network=state.network.without_host(mac)))
+
+
+def links_aged(state: State, now_ms: int) -> Decision:
+    """Time passed: links without a sign of life are gone."""
+    network = state.network
+    for end, seen_ms in state.link_seen_ms.items():
+        if now_ms - seen_ms > LINK_LIFE_MS and end in network.links:
+            network = network.without_link(end)
+    return settled(replace(state, network=network)) if network is not state.network else (state, {})
+
+
+def beacons(state: State, now_ms: int) -> Orders:
+    """A beacon out of every port where no host is known."""
+    taken = {host.port for host in state.network.hosts.values()}
+    orders: Orders = {}
+    for switch, numbers in state.network.ports.items():
+        for number in sorted(numbers):
+            if Port(switch, number) not in taken:
+                frame = beacon_frame(Beacon(switch, number, now_ms), state.secret)
+                orders.setdefault(switch, []).append(Send((Output(number),), frame))
+    return orders
+
+
+def packet_came(state: State, at: Port, frame: bytes, now_ms: int) -> Decision:
+    """A switch asks what to do with a frame."""
+    kind = frame_type(frame)
+    if kind == LLDP_TYPE:
+        return _beacon_came(state, at, read_beacon(frame, state.secret), now_ms)
+    if kind == ARP_TYPE:
+        question = read_arp(frame)
+        return _arp_came(state, at, question) if question else _dropped(state, OTHER)
+    address = resource_of(frame)
+    if address is None:
+        return _dropped(state, OTHER)
+    return _published(state, at, address, frame)
+
+
+def settled(state: State) -> Decision:
+    """Tell every switch what it should know and does not."""
+    wanted = wanted_tables(
+        state.directory,
+        state.network,
+        {switch: skills.answers_arp for switch, skills in state.skills.items()},
+        metered={switch: skills.meters for switch, skills in state.skills.items()},
+    )
+    orders: Orders = {}
+    for switch, tables in wanted.items():
+        changes: list[Order] = difference(state.known.get(switch, Tables()), tables)
+        if changes:
+            orders[switch] = changes
+    return replace(state, known=wanted), orders
+
+
+def _beacon_came(state: State, at: Port, beacon: Beacon | None, now_ms: int) -> Decision:
+    """A link is there when a beacon of ours crossed it just now, and no host lives at either end."""
+    if beacon is None or not 0 <= now_ms - beacon.sent_ms <= BEACON_LIFE_MS:
+        return _dropped(state, FORGED_LINK)
+    sender = Port(beacon.switch, beacon.port)
+    network = state.network
+    if sender == at or network.host_at(at) or network.host_at(sender) or not network.is_up(sender):
+        return _dropped(state, FORGED_LINK)
+    seen = replace(state, link_seen_ms=state.link_seen_ms | {at: now_ms, sender: now_ms})
+    if network.links.get(at) == sender:
+        return seen, {}
+    return settled(replace(seen, network=network.with_link(at, sender)))
+
+
+def _arp_came(state: State, at: Port, arp: Arp) -> Decision:
+    """Somebody shows who it is, and may ask for a resource."""
+    if at in state.network.links or arp.eth_src != arp.sender_mac or not _plausible(arp):
+        return _dropped(state, SPOOFED)
+    network = state.network
+    host = Host(arp.sender_mac, arp.sender_ipv4, at)
+    answer: list[Order] = []
+    if arp.op == 1 and arp.target_ipv4 in state.directory.resources:
+        answer = [Send((Output(at.number),), arp_answer(arp))]
+    if network.hosts.get(host.mac) == host:
+        return state, {at.switch: answer} if answer else {}
+    # Somebody who claims what another has, or speaks where another lives, is turned away as long as that port is up.
+    rivals = [
+        other
+        for other in network.hosts.values()
+        if (other.mac == host.mac or other.ipv4 == host.ipv4 or other.port == at) and network.is_up(other.port)
+    ]
+    if rivals:
+        return _dropped(state, SPOOFED)
+    for other in list(network.hosts.values()):
+        if other.mac == host.mac or other.ipv4 == host.ipv4 or other.port == at:
+            network = network.without_host(other.mac)
+    learned, orders = settled(replace(state, network=network.with_host(host)))
+    if answer:
+        orders.setdefault(at.switch, []).extend(answer)
+    return learned, orders
+
+
+def _plausible(arp: Arp) -> bool:
+    first = int(arp.sender_mac[:2], 16)
+    if first & 1 or arp.sender_mac in (VIRTUAL_MAC, "00:00:00:00:00:00"):
+        return False
+    return arp.sender_ipv4 != "0.0.0.0" and not is_resource(arp.sender_ipv4)  # noqa: S104 (an address in a frame)
+
+
+def _published(state: State, at: Port, address: str, frame: bytes) -> Decision:
+    """Reactive mode: a copy for every subscriber, sent from the switch it is at."""
+    resource = state.directory.resources.get(address)
+    if resource is None or resource.mode is not Mode.REACTIVE:
+        return _dropped(state, HOST_TO_HOST)
+    host = state.network.host_at(at)
+    if host is not None and host.mac in resource.subscribers:
+        return _dropped(state, OWN_RESOURCE)
+    sent = Copies(resource, state.network).sent_by_controller()
+    return state, {
+        switch: [Send(actions, frame, at.number if switch == at.switch else CONTROLLER)]
+        for switch, actions in sent.items()
+    }
+
+
+def _dropped(state: State, kind: str) -> Decision:
+    return replace(state, drops=state.drops | {kind: state.drops.get(kind, 0) + 1}), {}

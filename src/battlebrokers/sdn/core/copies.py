@@ -1,0 +1,114 @@
+"""Where the copies of a message go: for one resource, on every switch. Pure; asked by the rules and by the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
+from battlebrokers.sdn.core.instructions import Actions, Match, Output, Rewrite, Rule
+from battlebrokers.sdn.core.network import Network, Port
+from battlebrokers.sdn.core.resources import Mode, Resource, Source
+
+_IPV4_TYPE = 0x0800
+
+
+class Copies:
+    """One resource's copies. Subscribers nobody has seen yet get theirs once they are seen."""
+
+    def __init__(self, resource: Resource, network: Network) -> None:
+        self._resource = resource
+        self._network = network
+        self._seen = [
+            (mac, ipv4, network.hosts[mac].port)
+            for mac, ipv4 in resource.subscribers.items()
+            if mac in network.hosts and network.is_up(network.hosts[mac].port)
+        ]
+        self._forward = _relays(network, {port.switch for *_, port in self._seen}) if resource.mode is Mode.TREE else {}
+        self._ways: dict[int, dict[int, Port]] = {}
+        if resource.mode is Mode.GROUP:
+            self._ways = {switch: network.ways_to(switch) for switch in {port.switch for *_, port in self._seen}}
+
+    def buckets(self, switch: int) -> tuple[Actions, ...]:
+        """What the resource's group on this switch does; in the order of subscription."""
+        if self._resource.mode is Mode.GROUP:
+            legs = ((mac, ipv4, self._towards(switch, port)) for mac, ipv4, port in self._seen)
+            return tuple((*self._rewritten(mac, ipv4), Output(leg)) for mac, ipv4, leg in legs if leg is not None)
+        local = [
+            (*self._rewritten(mac, ipv4), Output(port.number))
+            for mac, ipv4, port in self._seen
+            if port.switch == switch
+        ]
+        relayed: list[Actions] = [(Output(number),) for number in self._forward.get(switch, ())]
+        return (*local, *relayed)
+
+    def transit_rules(self, switch: int, table: int) -> Iterator[Rule]:
+        """How copies made elsewhere find their subscriber."""
+        for mac, ipv4, port in self._seen:
+            leg = self._towards(switch, port)
+            if leg is not None:
+                match = Match(eth_dst=mac, eth_type=_IPV4_TYPE, ipv4_dst=ipv4)
+                yield Rule(table, 10, match, (Output(leg),))
+
+    def sent_by_controller(self) -> dict[int, Actions]:
+        """Switch → the actions that give all of its subscribers their copy; nothing crosses a link."""
+        sent: dict[int, Actions] = {}
+        for mac, ipv4, port in self._seen:
+            before = sent.get(port.switch, ())
+            rewritten = self._rewritten(mac, ipv4, first=not before)
+            sent[port.switch] = (*before, *rewritten, Output(port.number))
+        return sent
+
+    def _towards(self, switch: int, port: Port) -> int | None:
+        if switch == port.switch:
+            return port.number
+        way = self._ways[port.switch].get(switch)
+        return way.number if way else None
+
+    def _rewritten(self, mac: str, ipv4: str, *, first: bool = True) -> Actions:
+        addressed = (Rewrite("eth_dst", mac), Rewrite("ipv4_dst", ipv4))
+        if self._resource.source is Source.PUBLISHER or not first:
+            return addressed
+        return (Rewrite("eth_src", VIRTUAL_MAC), Rewrite("ipv4_src", self._resource.address), *addressed)
+
+
+def _relays(network: Network, wanting: set[int]) -> dict[int, list[int]]:
+    """Switch → the ports of the resource's tree behind which somebody wants a copy. A tree for each part of a network
+    that fell apart."""
+    relays: dict[int, list[int]] = {}
+    left = set(network.ports)
+    while left:
+        root = _middle(network, wanting & left) if wanting & left else min(left)
+        tree = network.tree(root)
+        left -= set(tree)
+        if wanting & set(tree):
+            for switch, neighbours in tree.items():
+                ports = [port.number for other, port in neighbours.items() if _any_behind(tree, switch, other, wanting)]
+                relays[switch] = sorted(ports)
+    return relays
+
+
+def _middle(network: Network, wanting: set[int]) -> int:
+    """The switch nearest to all who want a copy; the lowest of several."""
+    return min(sorted(network.ports), key=lambda switch: _far(network, switch, wanting))
+
+
+def _far(network: Network, switch: int, wanting: set[int]) -> tuple[int, int]:
+    tree = network.tree(switch)
+    distance, edge, total, seen = 0, {switch}, 0, {switch}
+    while edge:
+        total += distance * len(edge & wanting)
+        edge = {other for one in edge for other in tree.get(one, {})} - seen
+        seen |= edge
+        distance += 1
+    return -len(seen & wanting), total
+
+
+def _any_behind(tree: dict[int, dict[int, Port]], switch: int, other: int, wanting: set[int]) -> bool:
+    seen, waiting = {switch}, [other]
+    while waiting:
+        one = waiting.pop()
+        if one in wanting:
+            return True
+        seen.add(one)
+        waiting += [further for further in tree[one] if further not in seen]
+    return False

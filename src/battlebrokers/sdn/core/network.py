@@ -1,0 +1,108 @@
+"""What the network looks like: switches, links, hosts, and the ways between them. Pure values.
+
+Changed by the broker when a switch, port, link or host comes, goes or moves; read by the rules.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Port:
+    """One port of one switch."""
+
+    switch: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"s{self.switch}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Who was seen where."""
+
+    mac: str
+    ipv4: str
+    port: Port
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Ports that are up, by switch; links by their first end (each link stands twice); hosts by MAC address."""
+
+    ports: dict[int, frozenset[int]] = field(default_factory=dict)
+    links: dict[Port, Port] = field(default_factory=dict)
+    hosts: dict[str, Host] = field(default_factory=dict)
+
+    def with_switch(self, switch: int, ports: frozenset[int]) -> Network:
+        """A switch came, or its ports changed: what no longer is up leads nowhere."""
+        return _tidied(replace(self, ports=self.ports | {switch: ports}))
+
+    def without_switch(self, switch: int) -> Network:
+        """A switch left. Its hosts stay known: they are where they were when it comes back."""
+        left = {other: ports for other, ports in self.ports.items() if other != switch}
+        return _tidied(replace(self, ports=left))
+
+    def with_link(self, one: Port, other: Port) -> Network:
+        """Two ports face each other; what they faced before is forgotten."""
+        faced = {self.links.get(one), self.links.get(other), one, other}
+        links = {a: b for a, b in self.links.items() if a not in faced and b not in faced}
+        return replace(self, links=links | {one: other, other: one})
+
+    def without_link(self, end: Port) -> Network:
+        """A link is no longer there."""
+        other = self.links.get(end)
+        return replace(self, links={a: b for a, b in self.links.items() if end not in (a, b) and other not in (a, b)})
+
+    def with_host(self, host: Host) -> Network:
+        """A host was seen."""
+        return replace(self, hosts=self.hosts | {host.mac: host})
+
+    def without_host(self, mac: str) -> Network:
+        """A host is no longer known."""
+        return replace(self, hosts={other: host for other, host in self.hosts.items() if other != mac})
+
+    def is_up(self, port: Port) -> bool:
+        """Whether frames can leave there."""
+        return port.number in self.ports.get(port.switch, ())
+
+    def host_at(self, port: Port) -> Host | None:
+        """The host known at a port."""
+        return next((host for host in self.hosts.values() if host.port == port), None)
+
+    def neighbours(self, switch: int) -> dict[int, Port]:
+        """Switches one link away, each with the port that leads there: the lowest where several do."""
+        found: dict[int, Port] = {}
+        for end in sorted(self.links):
+            if end.switch == switch:
+                found.setdefault(self.links[end].switch, end)
+        return found
+
+    def ways_to(self, target: int) -> dict[int, Port]:
+        """The port by which each switch sends what is meant for `target`, on a shortest way; unreachable ones miss."""
+        ways: dict[int, Port] = {}
+        waiting = deque([target] if target in self.ports else [])
+        while waiting:
+            nearer = waiting.popleft()
+            for switch in sorted(self.neighbours(nearer)):
+                if switch != target and switch not in ways:
+                    ways[switch] = self.neighbours(switch)[nearer]
+                    waiting.append(switch)
+        return ways
+
+    def tree(self, root: int) -> dict[int, dict[int, Port]]:
+        """The shortest ways to `root` as a tree without directions: switch → neighbour in the tree → port."""
+        tree: dict[int, dict[int, Port]] = {root: {}} if root in self.ports else {}
+        for switch, port in self.ways_to(root).items():
+            neighbour = self.links[port].switch
+            tree.setdefault(switch, {})[neighbour] = port
+            tree.setdefault(neighbour, {})[switch] = self.links[port]
+        return tree
+
+
+def _tidied(network: Network) -> Network:
+    links = {one: other for one, other in network.links.items() if network.is_up(one) and network.is_up(other)}
+    return replace(network, links=links)

@@ -1,0 +1,118 @@
+"""Resources and who subscribes to them. Pure values: every change gives a new `Directory`, or says why not.
+
+Changed by the broker on behalf of REST; read by the rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from battlebrokers.errors import InputError
+from battlebrokers.sdn.core.addresses import following
+
+
+class Mode(StrEnum):
+    """How copies are made."""
+
+    REACTIVE = "reactive"
+    """Every message goes through the controller, which sends a copy per subscriber; nothing is installed."""
+    GROUP = "group"
+    """The first switch makes a copy per subscriber, the others forward by address."""
+    TREE = "tree"
+    """One copy per link; the last switch rewrites it for its subscribers."""
+
+
+class Source(StrEnum):
+    """Whom a copy comes from."""
+
+    PUBLISHER = "publisher"
+    """As it was sent: only the destination is rewritten."""
+    RESOURCE = "resource"
+    """The resource's own address and the virtual MAC address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One topic of the network."""
+
+    address: str
+    id: int
+    mode: Mode = Mode.TREE
+    source: Source = Source.PUBLISHER
+    subscribers: dict[str, str] = field(default_factory=dict)
+    """MAC address → IPv4 address; never changed in place."""
+
+
+class UnknownResourceError(InputError):
+    """Nobody created it."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(f"there is no resource {address}", hint="list the resources, or create one")
+
+
+class UnknownSubscriberError(InputError):
+    """Not subscribed to this resource."""
+
+
+class AlreadySubscribedError(InputError):
+    """Subscribed before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """All resources, and what was handed out last: an address is never given twice."""
+
+    resources: dict[str, Resource] = field(default_factory=dict)
+    last_address: str | None = None
+    last_id: int = 0
+
+    def __getitem__(self, address: str) -> Resource:
+        if address not in self.resources:
+            raise UnknownResourceError(address)
+        return self.resources[address]
+
+    def created(self, mode: Mode = Mode.TREE, source: Source = Source.PUBLISHER) -> tuple[Directory, Resource]:
+        """With one more resource, at the next free address."""
+        address = following(self.last_address)
+        resource = Resource(address, self.last_id + 1, mode, source)
+        return Directory(self.resources | {address: resource}, address, resource.id), resource
+
+    def removed(self, address: str) -> Directory:
+        """Without a resource and its subscriptions."""
+        resource = self[address]
+        left = {other: one for other, one in self.resources.items() if other != resource.address}
+        return replace(self, resources=left)
+
+    def changed(self, address: str, mode: Mode | None = None, source: Source | None = None) -> Directory:
+        """With a resource in another mode, or with copies from another source."""
+        resource = self[address]
+        return self._with(replace(resource, mode=mode or resource.mode, source=source or resource.source))
+
+    def subscribed(self, address: str, mac: str, ipv4: str) -> Directory:
+        """With one more subscriber; one host is one subscriber, whatever else it subscribes to."""
+        resource = self[address]
+        if mac in resource.subscribers:
+            raise AlreadySubscribedError(
+                f"{mac} is subscribed to {address} already, as {resource.subscribers[mac]}",
+                hint="remove the subscription first to change its address",
+            )
+        for other_mac, other_ipv4 in resource.subscribers.items():
+            if other_ipv4 == ipv4:
+                raise AlreadySubscribedError(
+                    f"{ipv4} is subscribed to {address} already, by {other_mac}", hint="one address, one host"
+                )
+        return self._with(replace(resource, subscribers=resource.subscribers | {mac: ipv4}))
+
+    def unsubscribed(self, address: str, mac: str) -> Directory:
+        """Without a subscriber."""
+        resource = self[address]
+        if mac not in resource.subscribers:
+            raise UnknownSubscriberError(
+                f"{mac} is not subscribed to {address}", hint="list the subscribers of the resource"
+            )
+        left = {other: ipv4 for other, ipv4 in resource.subscribers.items() if other != mac}
+        return self._with(replace(resource, subscribers=left))
+
+    def _with(self, resource: Resource) -> Directory:
+        return replace(self, resources=self.resources | {resource.address: resource})

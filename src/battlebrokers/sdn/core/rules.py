@@ -1,0 +1,157 @@
+"""What every switch should know, given the resources and the network. Pure; the heart of the broker.
+
+Called by the broker after each change. Whatever no rule names is dropped in the switch: nothing is ever flooded, so
+loops in the network do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
+from battlebrokers.sdn.core.copies import Copies
+from battlebrokers.sdn.core.instructions import (
+    CONTROLLER,
+    AnswerArp,
+    Group,
+    Match,
+    Meter,
+    Output,
+    Rule,
+    Tables,
+    ToGroup,
+)
+from battlebrokers.sdn.core.network import Host, Network
+from battlebrokers.sdn.core.resources import Directory, Mode, Resource
+
+CLASSIFY: Final = 0
+TRANSIT: Final = 1
+PUBLISH: Final = 2
+ARP: Final = 3
+
+LLDP_TYPE: Final = 0x88CC
+ARP_TYPE: Final = 0x0806
+IPV4_TYPE: Final = 0x0800
+UDP: Final = 17
+
+FRAGMENT: Final = "fragment"
+FORGED_LINK: Final = "forged link"
+SPOOFED: Final = "spoofed source"
+HOST_TO_HOST: Final = "host to host"
+NOT_UDP: Final = "not UDP"
+OWN_RESOURCE: Final = "own resource"
+UNKNOWN_RESOURCE: Final = "unknown resource"
+ASTRAY: Final = "astray between switches"
+ARP_FOR_NOBODY: Final = "ARP for no resource"
+OTHER: Final = "other"
+DROPS: Final = (
+    FRAGMENT, FORGED_LINK, SPOOFED, HOST_TO_HOST, NOT_UDP, OWN_RESOURCE, UNKNOWN_RESOURCE, ASTRAY, ARP_FOR_NOBODY,
+    OTHER,
+)  # fmt: skip
+"""Why a switch drops a frame; each has rules of its own, so each is counted."""
+PUBLISHED: Final = "published"
+
+QUESTIONS: Final = Meter(1, packets_per_s=2000, burst_packets=400)
+"""How often ARP and link discovery may bother the controller, per switch: a flood costs it no more than this."""
+
+
+def wanted_tables(
+    directory: Directory, network: Network, answers_arp: Mapping[int, bool], *, metered: Mapping[int, bool]
+) -> dict[int, Tables]:
+    """The tables of every connected switch.
+
+    A switch that can answer ARP itself does so for hosts that are known; the controller does it for all others.
+    """
+    copies = {resource.address: Copies(resource, network) for resource in directory.resources.values()}
+    return {
+        switch: _tables(switch, directory, network, copies, answers_arp[switch], QUESTIONS if metered[switch] else None)
+        for switch in network.ports
+    }
+
+
+def _tables(
+    switch: int, directory: Directory, network: Network, copies: Mapping[str, Copies], answers_arp: bool,
+    questions: Meter | None,
+) -> Tables:  # fmt: skip
+    meter = questions.id if questions else None
+    rules = [*_classified(switch, network, meter)]
+    groups: dict[int, Group] = {}
+    for resource in directory.resources.values():
+        rules += _published(switch, resource, network)
+        rules.append(_asked(resource.address, meter, answers_arp))
+        made = copies[resource.address]
+        if resource.mode is not Mode.REACTIVE:
+            groups[resource.id] = Group(resource.id, made.buckets(switch))
+        if resource.mode is Mode.TREE:
+            rules.append(Rule(TRANSIT, 10, _to_resource(resource.address), (ToGroup(resource.id),)))
+        elif resource.mode is Mode.GROUP:
+            rules += made.transit_rules(switch, TRANSIT)
+    rules += [
+        Rule(TRANSIT, 0, Match(), purpose=ASTRAY),
+        Rule(PUBLISH, 0, Match(), purpose=UNKNOWN_RESOURCE),
+        Rule(ARP, 0, Match(), purpose=ARP_FOR_NOBODY),
+    ]
+    return Tables({rule.key: rule for rule in rules}, groups, {questions.id: questions} if questions else {})
+
+
+def _to_resource(address: str, in_port: int | None = None) -> Match:
+    return Match(in_port=in_port, eth_dst=VIRTUAL_MAC, eth_type=IPV4_TYPE, ipv4_dst=address)
+
+
+def _classified(switch: int, network: Network, meter: int | None) -> Iterator[Rule]:
+    """Table 0: who speaks, and may they?"""
+    ask = (Output(CONTROLLER),)
+    yield Rule(CLASSIFY, 100, Match(eth_type=LLDP_TYPE), ask, meter=meter)
+    yield Rule(CLASSIFY, 95, Match(eth_type=IPV4_TYPE, fragment=True), purpose=FRAGMENT)
+    for end in network.links:
+        if end.switch == switch:
+            yield Rule(CLASSIFY, 90, Match(in_port=end.number), goto=TRANSIT)
+    for host in network.hosts.values():
+        if host.port.switch == switch and host.port not in network.links:
+            yield from _known(host)
+        yield from _claimed(host)
+    yield Rule(CLASSIFY, 60, Match(eth_type=ARP_TYPE), ask, meter=meter)
+    yield Rule(CLASSIFY, 50, Match(eth_dst=VIRTUAL_MAC, eth_type=IPV4_TYPE, ip_proto=UDP), goto=PUBLISH)
+    yield Rule(CLASSIFY, 45, Match(eth_dst=VIRTUAL_MAC, eth_type=IPV4_TYPE), purpose=NOT_UDP)
+    yield Rule(CLASSIFY, 10, Match(eth_type=IPV4_TYPE), purpose=HOST_TO_HOST)
+    yield Rule(CLASSIFY, 0, Match(), purpose=OTHER)
+
+
+def _known(host: Host) -> Iterator[Rule]:
+    """A port whose host is known: this host and no other speaks there."""
+    port, mac, ipv4 = host.port.number, host.mac, host.ipv4
+    yield Rule(CLASSIFY, 105, Match(in_port=port, eth_type=LLDP_TYPE), purpose=FORGED_LINK)
+    itself = Match(port, mac, VIRTUAL_MAC, IPV4_TYPE, UDP, ipv4)
+    yield Rule(CLASSIFY, 80, itself, goto=PUBLISH)
+    yield Rule(CLASSIFY, 80, Match(port, mac, eth_type=ARP_TYPE, arp_spa=ipv4, arp_sha=mac), goto=ARP)
+    yield Rule(CLASSIFY, 76, Match(port, mac, VIRTUAL_MAC, IPV4_TYPE, ipv4_src=ipv4), purpose=NOT_UDP)
+    yield Rule(CLASSIFY, 75, Match(port, mac, eth_type=IPV4_TYPE, ipv4_src=ipv4), purpose=HOST_TO_HOST)
+    yield Rule(CLASSIFY, 70, Match(in_port=port), purpose=SPOOFED)
+
+
+def _claimed(host: Host) -> Iterator[Rule]:
+    """Addresses that are taken: nobody else may use them, at any port of any switch."""
+    yield Rule(CLASSIFY, 65, Match(eth_src=host.mac), purpose=SPOOFED)
+    yield Rule(CLASSIFY, 65, Match(eth_type=IPV4_TYPE, ipv4_src=host.ipv4), purpose=SPOOFED)
+    yield Rule(CLASSIFY, 65, Match(eth_type=ARP_TYPE, arp_spa=host.ipv4), purpose=SPOOFED)
+
+
+def _published(switch: int, resource: Resource, network: Network) -> Iterator[Rule]:
+    """Table 2: on what may they publish, and what happens then?"""
+    for mac in resource.subscribers:
+        host = network.hosts.get(mac)
+        # By port, not by address: addresses can be forged.
+        if host is not None and host.port.switch == switch:
+            match = _to_resource(resource.address, host.port.number)
+            yield Rule(PUBLISH, 20, match, purpose=f"{OWN_RESOURCE} {resource.address}")
+    action = Output(CONTROLLER) if resource.mode is Mode.REACTIVE else ToGroup(resource.id)
+    yield Rule(PUBLISH, 10, _to_resource(resource.address), (action,), purpose=f"{PUBLISHED} {resource.address}")
+
+
+def _asked(address: str, meter: int | None, answers_arp: bool) -> Rule:
+    """Table 3: who has this address? The virtual MAC address has."""
+    match = Match(eth_type=ARP_TYPE, arp_op=1, arp_tpa=address)
+    if answers_arp:
+        return Rule(ARP, 10, match, (AnswerArp(address),))
+    return Rule(ARP, 10, match, (Output(CONTROLLER),), meter=meter)
