@@ -28,6 +28,7 @@ from support.coap_server import coap_server
 from support.links import Ear, until
 from support.nonsense import nonsense_server
 from support.places import PLACES, Place, free_udp_port, needs, needs_qos, send, subscribed
+from support.websocket_hub import hub_script, websocket_hub
 
 pytestmark = pytest.mark.broker
 
@@ -55,6 +56,13 @@ def coap_port() -> Iterator[int]:
         yield port
 
 
+@pytest.fixture(scope="module")
+def hub_port() -> Iterator[int]:
+    """A server of topics over WebSocket."""
+    with websocket_hub() as port:
+        yield port
+
+
 @pytest.fixture(params=PLACES, ids=str)
 def place(request: pytest.FixtureRequest) -> Place:
     return request.param
@@ -69,6 +77,8 @@ def endpoint(
 ) -> Endpoint:
     if place.broker == "libcoap":
         return Endpoint("udp", "127.0.0.1", request.getfixturevalue("coap_port"), "")
+    if place.broker == "hub":
+        return Endpoint("ws", "127.0.0.1", request.getfixturevalue("hub_port"), "/")
     if place.protocol == "udp":
         return Endpoint("udp", "127.0.0.1", free_udp_port(), "")
     if not place.broker:
@@ -85,7 +95,7 @@ async def make(place: Place, endpoint: Endpoint) -> AsyncIterator[Callable[..., 
 
     def maker(client_id: str = "", **options: object) -> tuple[Link, Ear]:
         ear = Ear()
-        settings = {"version": place.version or "3.1.1", "keep_alive_s": 30, **options}
+        settings = {"version": place.version or "3.1.1", "keep_alive_s": 30, "script": place.script, **options}
         name = client_id or f"c-{uuid.uuid4().hex[:12]}"
         link = make_link(place.protocol, endpoint, LinkOptions(name, **settings), ear)  # type: ignore[arg-type]
         made.append(link)
@@ -157,7 +167,8 @@ async def test_batches_arrive_whole_in_order_and_once(make, topic: str, qos: int
     expected = [row.tobytes() for row in rows] + several + [row.tobytes() for row in (*rows[:1], *rows[:3])]
     await until(lambda: len(ear.messages) >= len(expected))
     assert ear.payloads == expected
-    assert {message.qos for message in ear.messages} == {qos}
+    # What a dialect tells over WebSocket has no QoS of its own.
+    assert {message.qos for message in ear.messages} == {0 if place.protocol == "websocket" else qos}
     assert {message.topic for message in ear.messages} == {name.encode()}
     assert not any(message.retain or message.dup for message in ear.messages)
     framing = 0 if place.protocol == "udp" else 1
@@ -422,17 +433,20 @@ async def test_what_a_link_cannot_do_is_refused(make, topic: str, place: Place):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("protocol", [name for name in protocol_names() if name in {"mqtt", "amqp", "coap", "udp"}])
+@pytest.mark.parametrize(
+    "protocol", [name for name in protocol_names() if name in {"mqtt", "amqp", "coap", "udp", "websocket"}]
+)
 async def test_a_server_that_talks_nonsense_harms_nobody(protocol: str, seed: int, caplog: pytest.LogCaptureFixture):
     can = capabilities_of(protocol)
-    transport = "udp" if "udp" in can.transports else "tcp"
+    transport = next(each for each in ("udp", "tcp", "ws") if each in can.transports)
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with nonsense_server(transport, seed) as port:
         ear = Ear()
-        options = LinkOptions("victim", connect_timeout_s=3.0, answer_timeout_s=0.5)
+        script = hub_script() if protocol == "websocket" else None
+        options = LinkOptions("victim", connect_timeout_s=3.0, answer_timeout_s=0.5, script=script)
         link = make_link(protocol, Endpoint(transport, "127.0.0.1", port, ""), options, ear)
-        if transport == "tcp":
+        if transport != "udp":
             with pytest.raises(LinkError):
                 await link.open()
             assert link.held is Held.OFFLINE

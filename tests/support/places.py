@@ -10,9 +10,11 @@ from functools import partial
 
 import pytest
 
-from battlebrokers.protocols.base import Bytes2D, Capabilities, Link, Outgoing, Subscription
-from battlebrokers.protocols.registry import capabilities_of
+from battlebrokers.protocols.base import Bytes2D, Capabilities, Endpoint, Link, LinkOptions, Outgoing, Subscription
+from battlebrokers.protocols.registry import capabilities_of, make_link
+from battlebrokers.protocols.script import Script
 from support.links import Ear, until
+from support.websocket_hub import hub_script
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,16 @@ class Place:
     """The name of the broker's endpoint."""
 
     @property
+    def script(self) -> Script | None:
+        """The dialect, where the protocol says nothing of publishing by itself."""
+        return hub_script() if self.protocol == "websocket" else None
+
+    @property
     def capabilities(self) -> Capabilities:
-        return capabilities_of(self.protocol)
+        if self.script is None:
+            return capabilities_of(self.protocol)
+        options = LinkOptions("", script=self.script)
+        return make_link(self.protocol, Endpoint(self.transport, "127.0.0.1", 1), options, Ear()).capabilities
 
     @property
     def sure_qos(self) -> int:
@@ -54,6 +64,7 @@ PLACES = [
     pytest.param(Place("amqp", "", "rabbitmq", "amqp"), marks=pytest.mark.slow),
     Place("coap", "", "libcoap", "udp"),
     Place("udp", "", "", "udp"),
+    Place("websocket", "", "hub", "ws"),
 ]
 
 NOT_SUPPORTED = {
@@ -91,6 +102,11 @@ NOT_SUPPORTED = {
     ("udp", "window"): "nobody answers datagrams, so none is ever in flight",
     ("udp", "takeover"): "UDP has no client ids",
     ("udp", "large"): "a datagram has at most 65 507 bytes",
+    ("websocket", "retain"): "a dialect over WebSocket has no word for keeping messages",
+    ("websocket", "persistent_session"): "a WebSocket that is closed is forgotten",
+    ("websocket", "will"): "a WebSocket leaves no will",
+    ("websocket", "shared_subscription"): "a dialect has no word for shared groups",
+    ("websocket", "takeover"): "WebSockets have no client ids",
     ("amqtt", "granted_qos"): "amqtt delivers with the publisher's QoS, whatever was granted",
 }
 
