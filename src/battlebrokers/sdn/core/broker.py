@@ -23,10 +23,10 @@ from battlebrokers.sdn.core.frames import (
     read_beacon,
     resource_of,
 )
-from battlebrokers.sdn.core.instructions import CONTROLLER, Order, Orders, Output, Send, Tables
+from battlebrokers.sdn.core.instructions import CONTROLLER, Actions, Order, Orders, Output, Send, Tables
 from battlebrokers.sdn.core.network import Host, Network, Port
 from battlebrokers.sdn.core.resources import Directory, Mode
-from battlebrokers.sdn.core.rules import FORGED_LINK, HOST_TO_HOST, OTHER, OWN_RESOURCE, SPOOFED, wanted_tables
+from battlebrokers.sdn.core.rules import FORGED_LINK, OTHER, OWN_RESOURCE, SPOOFED, UNKNOWN_RESOURCE, wanted_tables
 
 BEACON_LIFE_MS: Final = 3_000
 """A beacon that took longer was kept by somebody and is played again."""
@@ -57,6 +57,9 @@ class State:
     known: dict[int, Tables] = field(default_factory=dict)
     """What each switch was told, or said of itself when it came."""
     link_seen_ms: dict[Port, int] = field(default_factory=dict)
+    awaited: frozenset[int] = frozenset()
+    """Switches of before that have not called again since a restart of ours. As long as there are any, nobody is told
+    anything: rules made from half a network would undo what the other half needs."""
     drops: dict[str, int] = field(default_factory=dict)
     """Frames that reached the controller and went no further, by kind."""
 
@@ -71,6 +74,7 @@ def switch_joined(state: State, switch: int, ports: frozenset[int], tables: Tabl
         network=state.network.with_switch(switch, ports),
         skills=state.skills | {switch: skills},
         known=state.known | {switch: tables},
+        awaited=state.awaited - {switch},
     )
     return settled(came)
 
@@ -79,6 +83,14 @@ def switch_left(state: State, switch: int) -> Decision:
     """A switch is gone, or no longer talks to us: ways are found around it."""
     known = {other: tables for other, tables in state.known.items() if other != switch}
     return settled(replace(state, network=state.network.without_switch(switch), known=known))
+
+
+def awaited_no_longer(state: State) -> Decision:
+    """Whoever has not come back by now is gone."""
+    network = state.network
+    for switch in state.awaited:
+        network = network.without_switch(switch)
+    return settled(replace(state, network=network, awaited=frozenset()))
 
 
 def ports_changed(state: State, switch: int, up: frozenset[int]) -> Decision:
@@ -137,6 +149,8 @@ def packet_came(state: State, at: Port, frame: bytes, now_ms: int) -> Decision:
 
 def settled(state: State) -> Decision:
     """Tell every switch what it should know and does not."""
+    if state.awaited:
+        return state, {}
     wanted = wanted_tables(
         state.directory,
         state.network,
@@ -200,18 +214,25 @@ def _plausible(arp: Arp) -> bool:
     return arp.sender_ipv4 != "0.0.0.0" and not is_resource(arp.sender_ipv4)  # noqa: S104 (an address in a frame)
 
 
-def _published(state: State, at: Port, address: str, frame: bytes) -> Decision:
-    """Reactive mode: a copy for every subscriber, sent from the switch it is at."""
+def reactive_copies(state: State, at: Port, address: str) -> dict[int, Actions] | str:
+    """What the controller sends for a message that came in at a port: switch → actions; or why nothing is sent."""
     resource = state.directory.resources.get(address)
     if resource is None or resource.mode is not Mode.REACTIVE:
-        return _dropped(state, HOST_TO_HOST)
+        return UNKNOWN_RESOURCE
     host = state.network.host_at(at)
     if host is not None and host.mac in resource.subscribers:
-        return _dropped(state, OWN_RESOURCE)
-    sent = Copies(resource, state.network).sent_by_controller()
+        return OWN_RESOURCE
+    return Copies(resource, state.network).sent_by_controller()
+
+
+def _published(state: State, at: Port, address: str, frame: bytes) -> Decision:
+    """Reactive mode: a copy for every subscriber, sent from the switch it is at."""
+    copies = reactive_copies(state, at, address)
+    if isinstance(copies, str):
+        return _dropped(state, copies)
     return state, {
         switch: [Send(actions, frame, at.number if switch == at.switch else CONTROLLER)]
-        for switch, actions in sent.items()
+        for switch, actions in copies.items()
     }
 
 

@@ -1,0 +1,271 @@
+"""The controller: switches on one side, REST on the other, the core's decisions in between.
+
+Started by `bb sdn controller`. It decides nothing itself: it listens, tells, waits until a change is in effect, and
+keeps the broker's memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Any, Final
+
+from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.sdn.core import broker
+from battlebrokers.sdn.core.instructions import CONTROLLER, Output
+from battlebrokers.sdn.core.network import Port
+from battlebrokers.sdn.core.resources import Directory
+from battlebrokers.sdn.openflow.channel import Channel, Introduction
+from battlebrokers.sdn.openflow.codec import action_bytes
+from battlebrokers.sdn.store import Store, remembered
+
+_LOG = logging.getLogger(__name__)
+OPENFLOW_PORT: Final = 6653
+SETTLE_S: Final = 0.015
+"""Open vSwitch answers a barrier when its tables are changed; what it cached of the old ones lives up to 10 ms on."""
+_BEACON_S: Final = 1.0
+_QUICK_BEACONS: Final = 5
+"""The first rounds come quickly: links are found within a second."""
+_GRACE_S: Final = 10.0
+"""After a restart: how long the switches of before may take to call again before the network is taken as it is now."""
+_QUESTIONS_PER_S: Final = 2000
+_QUESTIONS_BURST: Final = 400
+_IPV4: Final = b"\x08\x00"
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Of one resource in reactive mode, where no switch counts."""
+
+    published: int = 0
+    delivered: int = 0
+
+
+class _Allowance:
+    """At most so many a second, with a burst: a flood of questions costs no more than this."""
+
+    def __init__(self) -> None:
+        self._left = float(_QUESTIONS_BURST)
+        self._at = time.monotonic()
+
+    def take(self) -> bool:
+        now = time.monotonic()
+        self._left = min(float(_QUESTIONS_BURST), self._left + (now - self._at) * _QUESTIONS_PER_S)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is done with every message of one kind in reactive mode; good until anything changes."""
+
+    legs: tuple[tuple[Channel, bytes, int], ...]
+    copies: int
+    traffic: Traffic | None
+    dropped: str = ""
+
+
+class Controller:
+    """All switches that called, and the broker's state."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        memory = store.load()
+        network = memory.network
+        self.state = broker.State(
+            memory.secret, memory.directory, network,
+            link_seen_ms=dict.fromkeys(network.links, _now_ms()), awaited=frozenset(network.ports),
+        )  # fmt: skip
+        self.channels: dict[int, Channel] = {}
+        self.introductions: dict[int, Introduction] = {}
+        self.traffic: dict[str, Traffic] = {}
+        self.drops: Counter[str] = Counter()
+        """Frames that reached the controller and went no further, by kind."""
+        self.refused_questions = 0
+        self._complete = asyncio.Event()
+        """No switch of before is awaited any longer."""
+        self._allowances: dict[int, _Allowance] = {}
+        self._plans: dict[tuple[int, int, bytes], _Plan] = {}
+        self._changing = asyncio.Lock()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._beaconing = asyncio.Event()
+
+    async def start(self, host: str = "127.0.0.1", port: int = OPENFLOW_PORT) -> int:
+        """Listen for switches; returns the port."""
+        try:
+            self._server = await asyncio.get_running_loop().create_server(lambda: Channel(self), host, port)
+        except OSError as fault:
+            raise EnvironmentNotReady(
+                f"cannot listen for switches on {host}:{port}: {fault.strerror or fault}",
+                hint="is another controller running? choose another port with --openflow-port",
+            ) from fault
+        self._spawn(self._beacon_for_ever())
+        self._spawn(self._end_of_grace())
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Hang up on everybody; the switches go on as they were told."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        for channel in list(self.channels.values()):
+            channel.is_joined = False
+            channel.close()
+
+    async def change(self, change: Callable[[Directory], Directory]) -> None:
+        """Change resources or subscriptions; returns once that is in effect in every switch."""
+        await self._complete.wait()
+        async with self._changing:
+            directory = change(self.state.directory)
+            touched = self._adopt(broker.directory_changed(self.state, directory))
+            self._remember()
+            await self._in_effect(touched)
+
+    async def forget_host(self, mac: str) -> None:
+        """Take a host as gone; it is seen anew when it speaks again."""
+        async with self._changing:
+            touched = self._adopt(broker.host_forgotten(self.state, mac))
+            self._remember()
+            await self._in_effect(touched)
+
+    def joined(self, channel: Channel, introduction: Introduction) -> None:
+        """A switch introduced itself."""
+        switch = introduction.switch
+        before = self.channels.get(switch)
+        self.channels[switch] = channel
+        self.introductions[switch] = introduction
+        self._allowances[switch] = _Allowance()
+        if before is not None and before is not channel:
+            before.is_joined = False
+            before.close()
+        self._spawn(channel.watch())
+        self._plans.clear()
+        self._adopt(
+            broker.switch_joined(self.state, switch, introduction.ports, introduction.tables, introduction.skills)
+        )
+        if not self.state.awaited:
+            self._complete.set()
+        self._remember()
+        self._beaconing.set()
+
+    def left(self, channel: Channel) -> None:
+        """A switch is gone."""
+        if self.channels.get(channel.switch) is channel:
+            del self.channels[channel.switch]
+            self._adopt(broker.switch_left(self.state, channel.switch))
+
+    def ports_changed(self, channel: Channel, up: frozenset[int]) -> None:
+        """Ports came or went."""
+        if self.channels.get(channel.switch) is channel:
+            self._adopt(broker.ports_changed(self.state, channel.switch, up))
+            self._remember()
+            self._beaconing.set()
+
+    def packet_came(self, channel: Channel, in_port: int, frame: bytes) -> None:
+        """A switch asks what to do with a frame."""
+        if frame[12:14] == _IPV4:
+            self._copy(channel, in_port, frame)
+            return
+        if not self._allowances[channel.switch].take():
+            self.refused_questions += 1
+            return
+        before = self.state
+        decision = broker.packet_came(before, Port(channel.switch, in_port), frame, _now_ms())
+        self._adopt(decision)
+        if self.state.network is not before.network:
+            self._remember()
+
+    def _copy(self, channel: Channel, in_port: int, frame: bytes) -> None:
+        key = (channel.switch, in_port, frame[30:34])
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._planned(*key)
+        for leg, actions, leg_port in plan.legs:
+            leg.send_frame(actions, frame, leg_port)
+        if plan.traffic is not None:
+            plan.traffic.published += 1
+            plan.traffic.delivered += plan.copies
+        else:
+            self.drops[plan.dropped] += 1
+
+    def _planned(self, switch: int, in_port: int, target: bytes) -> _Plan:
+        address = str(IPv4Address(target)) if len(target) == 4 else ""
+        copies = broker.reactive_copies(self.state, Port(switch, in_port), address)
+        if isinstance(copies, str):
+            return _Plan((), 0, None, copies)
+        legs = tuple(
+            (self.channels[other], action_bytes(actions), in_port if other == switch else CONTROLLER)
+            for other, actions in copies.items()
+            if other in self.channels
+        )
+        count = sum(isinstance(action, Output) for actions in copies.values() for action in actions)
+        return _Plan(legs, count, self.traffic.setdefault(address, Traffic()))
+
+    def _adopt(self, decision: broker.Decision) -> list[Channel]:
+        """Make a decision ours and tell the switches; returns those that were told something."""
+        before = self.state
+        self.state, orders = decision
+        if self.state.network is not before.network or self.state.directory is not before.directory:
+            self._plans.clear()
+        told = []
+        for switch, listed in orders.items():
+            channel = self.channels.get(switch)
+            if channel is not None:
+                channel.tell(listed)
+                told.append(channel)
+        return told
+
+    async def _in_effect(self, channels: Iterable[Channel]) -> None:
+        """Wait until every switch has done what it was told; one that went away meanwhile is told when it returns."""
+        touched = list(channels)
+        if not touched:
+            return
+        await asyncio.gather(*(channel.barrier() for channel in touched), return_exceptions=True)
+        await asyncio.sleep(SETTLE_S)
+
+    async def _beacon_for_ever(self) -> None:
+        quick = 0
+        while True:
+            for switch, orders in broker.beacons(self.state, _now_ms()).items():
+                channel = self.channels.get(switch)
+                if channel is not None:
+                    channel.tell(orders)
+            self._adopt(broker.links_aged(self.state, _now_ms()))
+            wait_s = _BEACON_S / 10 if quick else _BEACON_S
+            quick = max(0, quick - 1)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._beaconing.wait(), wait_s)
+                self._beaconing.clear()
+                quick = _QUICK_BEACONS
+
+    async def _end_of_grace(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._complete.wait(), _GRACE_S if self.state.awaited else 0)
+        if self.state.awaited:
+            _LOG.warning("these switches did not come back: %s", sorted(self.state.awaited))
+            self._adopt(broker.awaited_no_longer(self.state))
+        self._complete.set()
+
+    def _remember(self) -> None:
+        self._store.save(remembered(self.state.secret, self.state.directory, self.state.network))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
