@@ -137,7 +137,7 @@ def nanoseconds(epoch: str) -> int:
     return int(seconds) * 10**9 + int(fraction.ljust(9, "0"))
 
 
-def overheard(capture: Path, port: int, *, window: int = 500) -> list[Heard]:
+def overheard(capture: Path, port: int, *, window: int = 500, hints: object = None) -> list[Heard]:
     """What the product makes of all conversations with this port, `window` packets at a time."""
     content = capture.read_bytes()
 
@@ -156,12 +156,12 @@ def overheard(capture: Path, port: int, *, window: int = 500) -> list[Heard]:
                 if row["protocol"] == TCP and row["flags"] & (SYN | ACK) == SYN:
                     uses[key] = uses.get(key, 0) + 1
                 conversations.setdefault((*key, uses.get(key, 0)), []).append(row)
-    return [_heard(rows, key[0], key[1], port, reader(content), window) for key, rows in conversations.items()]
+    return [_heard(rows, key[0], key[1], port, reader(content), window, hints) for key, rows in conversations.items()]
 
 
 def _heard(
     rows: list[dict[str, Any]], protocol: int, client_port: int, port: int, read: Reader,
-    window: int,
+    window: int, hints: object,
 ) -> Heard:  # fmt: skip
     def column(name: str, absent: int = 0) -> np.ndarray:
         return np.array([absent if row[name] is None else row[name] for row in rows], dtype=np.int64)
@@ -172,18 +172,19 @@ def _heard(
         column("captured_ns"), sender, column("seq"), column("ack"), column("flags"), column("window"),
         column("window_shift", -1), column("mss"), size, size - column("missing_bytes"), column("payload_at"),
     )  # fmt: skip
-    result = Heard(Stream("tcp" if protocol == TCP else "udp", client_port, port, read))
+    result = Heard(Stream("tcp" if protocol == TCP else "udp", client_port, port, read, hints))
     for start in range(0, len(columns), window):
         result.record.push(result.stream, columns.part(start, start + window), last=start + window >= len(columns))
     return result
 
 
 def tshark(
-    capture: Path, fields: list[str], *, decode_as: str = "", only: str = "", passes: int = 2
+    capture: Path, fields: list[str], *, decode_as: str = "", only: str = "", passes: int = 2, settings: str = ""
 ) -> list[dict[str, list[str]]]:
     """One row per frame that tshark shows: all values of each field."""
     command = ["tshark", "-n", "-r", str(capture), "-T", "fields", "-E", "aggregator=|"]
     command += ["-2"] if passes == 2 else []
+    command += ["-o", settings] if settings else []
     command += ["-d", decode_as] if decode_as else []
     command += ["-Y", only] if only else []
     command += [word for field in fields for word in ("-e", field)]

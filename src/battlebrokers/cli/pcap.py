@@ -39,6 +39,13 @@ def pcap(
         Path | None,
         typer.Option(metavar="FILE", help="A file whose section `pairing` says which messages answer which."),
     ] = None,
+    tls_keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A key log, as programs write it to the file that SSLKEYLOGFILE names: opens TLS connections.",
+        ),
+    ] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the tables as CSV into this directory.")] = None,
     spark_master: SparkMaster = "local[*]",
     as_json: AsJson = False,
@@ -50,10 +57,14 @@ def pcap(
     services = parse_names(names)
     pairs = read_pairing(pairing).model_dump() if pairing is not None else None
     places = [_place(file) for file in files]
+    if tls_keys is not None and not tls_keys.is_file():
+        raise InputError(f"{tls_keys}: no such file", hint="A key log is what SSLKEYLOGFILE names.")
     with RunProgress(quiet=quiet or as_json) as progress:
         progress.begin(f"decode {len(files)} captures" if len(files) > 1 else f"decode {Path(files[0]).name}")
         with start_analyst(spark_master) as analyst:
-            summary = analyst.decode(places, _target(out), services, progress.step, pairs)
+            summary = analyst.decode(
+                places, _target(out), services, progress.step, pairs, tls_keys and tls_keys.resolve()
+            )
     wire = None if "://" in out else write_report(RunFolder(Path(out)), summary, csv)
     report = "" if "://" in out else str(RunFolder(Path(out)).report_path)
     if as_json:

@@ -1,4 +1,6 @@
-"""Hints: what a contender's spec says about pairing its own JSON messages. Given to talks, read by dissectors.
+"""Hints: what a contender's spec says about pairing its own JSON messages, and secrets of TLS connections.
+
+Given to talks, read by dissectors.
 
 A path names a field of a JSON message, dots leading inwards and numbers into lists: `action`, `header.type`, `0`.
 """
@@ -21,6 +23,8 @@ class Hints:
     """Type of the response to each type of request."""
     unanswered: frozenset[str] = frozenset()
     """Types that ask for nothing."""
+    tls_secrets: Mapping[bytes, Mapping[str, bytes]] = field(default_factory=dict)
+    """From a key log (see `tls_secrets`): what opens the records of each connection."""
 
 
 def at_path(document: object, path: str) -> object:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from battlebrokers.dissect.registry import Dissector
-from battlebrokers.dissect.talk import Talk
+from battlebrokers.dissect.registry import Dissector, dissectors
+from battlebrokers.dissect.talk import Dissection, Found, Talk
 from battlebrokers.dissect.unread import Unread
 
 _KEPT_BYTES = 1 << 20
 """Unread inner bytes beyond this are given up: the inner dissector does not understand them."""
+_SWITCHES = 8
+"""So often the inner protocol may change."""
 
 
 class _InnerTalk(Talk):
@@ -39,6 +41,16 @@ class _InnerTalk(Talk):
         )  # fmt: skip
         outer.protocol = own
         return number
+
+    def message(self, number: int) -> Found | None:
+        """The same, asked outside; its positions are those outside."""
+        return self._outer.message(number)
+
+    def extend(self, number: int, end: int, payload_bytes: int) -> None:
+        """The same, told outside."""
+        message = self._outer.message(number)
+        if message is not None:
+            self._outer.extend(number, self._outside(message.sender, end - 1)[1], payload_bytes)
 
     def ask(self, key: object, number: int, *, ordered: bool = False, hinted: bool = False) -> None:
         """The same, told outside, under a key of our own."""
@@ -70,9 +82,11 @@ class Nested:
 
     def __init__(self, outer: Talk, dissector: Dissector) -> None:
         self._talk = _InnerTalk(outer, dissector.name)
-        self._dissection = dissector.open(self._talk)
+        self._dissection: Dissection | None = dissector.open(self._talk)
+        self._switches = 0
         self._unread = (Unread(), Unread())
         self._at = [0, 0]
+        self._lost = [False, False]
 
     def feed(self, sender: int, payload: bytes, outer_start: int, outer_end: int) -> None:
         """The next piece of a side's inner stream, and where it lies outside."""
@@ -84,37 +98,75 @@ class Nested:
             talk.skipping[sender] -= skipped
             self._at[sender] += skipped
             payload = payload[skipped:]
+        if self._lost[sender] and self._dissection is not None:
+            found = self._dissection.resync(sender, payload)
+            self._lost[sender] = found < 0
+            passed = len(payload) if found < 0 else min(found, len(payload))
+            talk.undecoded(passed)
+            self._at[sender] += passed
+            payload = payload[passed:]
         self._unread[sender].append(payload)
         self._read(sender)
         # What the other side had to wait for may have been said now.
         if self._unread[1 - sender].size:
             self._read(1 - sender)
 
-    def gap(self, sender: int, missing_bytes: int) -> None:
-        """Inner bytes are missing."""
+    def end(self) -> None:
+        """Nothing more will come: what waited for the end is whole now."""
+        self._talk.ended = True
+        self._talk.need = [0, 0]
+        for sender, unread in enumerate(self._unread):
+            if unread.size:
+                self._read(sender)
+
+    def gap(self, sender: int, missing_bytes: int, *, lost: bool = False) -> None:
+        """Inner bytes are missing; with `lost` the next piece may begin in the middle of a message."""
+        self._lost[sender] = lost
         given_up = self._unread[sender].clear()
         self._talk.undecoded(given_up)
         self._at[sender] += given_up
         self._talk.skipping[sender] = self._talk.need[sender] = 0
-        self._dissection.gap(sender, missing_bytes)
+        if self._dissection is not None:
+            self._dissection.gap(sender, missing_bytes)
 
     def _read(self, sender: int) -> None:
         talk = self._talk
         unread = self._unread[sender]
         while unread.worth_showing(min(talk.need[sender], _KEPT_BYTES)):
             data = unread.all()
+            if self._dissection is None:
+                self._at[sender] += unread.clear()
+                talk.undecoded(len(data))
+                break
             used = max(0, min(self._dissection.feed(sender, data, self._at[sender]), len(data)))
             skipped = max(0, min(talk.skipping[sender], len(data) - used))
             talk.skipping[sender] -= skipped
             self._at[sender] += used + skipped
             unread.remove(used + skipped)
-            if not skipped:
+            if talk.next is not None:
+                self._switch(talk.next)
+            elif not skipped:
                 break
         if unread.size > _KEPT_BYTES:
             given_up = unread.clear()
             talk.broken(given_up)
             self._at[sender] += given_up
+        self._forget(sender)
+
+    def _switch(self, protocol: str) -> None:
+        """Another protocol is spoken inside from here on; one that nobody knows is counted."""
+        talk, following = self._talk, dissectors().get(protocol)
+        talk.next, talk.need = None, [0, 0]
+        self._switches += 1
+        if following is None or self._switches > _SWITCHES:
+            self._dissection = None
+            return
+        talk.protocol = following.name
+        self._dissection = following.open(talk)
+
+    def _forget(self, sender: int) -> None:
         # Pieces that lie wholly before what is still unread are not asked for any more.
+        talk = self._talk
         keep = max(0, bisect_right(talk.places[sender], self._at[sender]) - 1)
         if keep > 64:
             del talk.places[sender][:keep]

@@ -182,11 +182,14 @@ def _analyze(session: Session, progress: Progress, order: dict[str, Any]) -> dic
 
 
 def _decode(session: Session, progress: Progress, order: dict[str, Any]) -> dict[str, Any]:
-    from battlebrokers.pipeline.captures import Captures, decode, hints_of
+    from battlebrokers.pipeline.captures import Captures, decode, hints_of, with_key_log
     from battlebrokers.pipeline.store import open_store
 
     pairing = PairingFacts(**order["pairing"]) if order.get("pairing") else None
-    captures = Captures(order["files"], names=order["names"], hints=hints_of(pairing))
+    hints = hints_of(pairing)
+    if order.get("tls_keys"):
+        hints = with_key_log(hints, Path(order["tls_keys"]))
+    captures = Captures(order["files"], names=order["names"], hints=hints)
     return {"summary": decode(session.spark, captures, open_store(order["out"], session.spark), progress)}
 
 

@@ -93,12 +93,15 @@ class Analyst:
         names: Mapping[str, str],
         on_progress: Progress = lambda *_: None,
         pairing: Mapping[str, Any] | None = None,
+        tls_keys: Path | None = None,
     ) -> dict[str, Any]:
         """Compute the tables of captures alone; returns their summary.
 
-        `names` says which service has which address, `pairing` which messages answer which (see `PairingFacts`).
+        `names` says which service has which address, `pairing` which messages answer which (see `PairingFacts`),
+        `tls_keys` is a key log.
         """
         order = {"files": list(files), "out": out, "names": dict(names), "pairing": dict(pairing) if pairing else None}
+        order["tls_keys"] = str(tls_keys) if tls_keys else None
         news = self._order(on_progress, do="decode", **order)
         summary: dict[str, Any] = news["summary"]
         return summary

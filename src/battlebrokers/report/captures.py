@@ -39,11 +39,25 @@ def capture_lines(summary: Mapping[str, Any], place: str, *, report: str = "") -
         f"{format_count(summary['malformed'])} malformed messages, {format_size(summary['undecoded_bytes'])} undecoded"
     )
     yield _line("UNREAD", unread)
+    sealed = closed_records(summary)
+    if sealed:
+        yield _line("TLS", sealed, style="yellow")
     for defect in summary["defects"]:
         yield _line("DEFECT", f"{defect['file']}: {defect['reason']}", style="yellow")
     if report:
         yield _line("REPORT", report)
     yield _line("TABLES", f"{place}/decoded/   ({summary['seconds']:.1f} s)")
+
+
+def closed_records(summary: Mapping[str, Any]) -> str:
+    """That TLS was seen but not read, and what would help; empty if all of it was read."""
+    count = summary["messages"].get("tls", {}).get("ApplicationData", 0)
+    if not count:
+        return ""
+    return (
+        f"{format_count(count)} records of application data were not decrypted "
+        "(--tls-keys FILE opens those whose secrets are in a key log)"
+    )
 
 
 def _line(label: str, words: str, style: str = "") -> Text:

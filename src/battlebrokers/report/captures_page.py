@@ -9,6 +9,7 @@ from typing import Any
 from battlebrokers import __version__
 from battlebrokers.analysis.wire import Wire, read_wire
 from battlebrokers.clock import SECOND_NS
+from battlebrokers.report.captures import closed_records
 from battlebrokers.report.html import asset, json_island, page_environment
 from battlebrokers.report.view import Tile
 from battlebrokers.report.wire import wire_view
@@ -64,7 +65,9 @@ def _sentences(summary: Mapping[str, Any], wire: Wire | None) -> list[str]:
         f"{some(said, 'message')} in {some(len(summary['messages']), 'protocol')}."
     )
     blamed = wire is not None and wire.explanation is not None and wire.explanation.culprit is not None
-    return [first, *(wire.explanation.sentences() if blamed and wire and wire.explanation else [])]
+    closed = closed_records(summary)
+    told = [first, f"TLS: {closed}."] if closed else [first]
+    return [*told, *(wire.explanation.sentences() if blamed and wire and wire.explanation else [])]
 
 
 def _facts(wire: Wire | None) -> list[str]:
