@@ -11,23 +11,22 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from battlebrokers.clock import SECOND_NS, Anchor
 from battlebrokers.contenders.broker_url import is_url
-from battlebrokers.contenders.lifecycle import RunningContender, start_contender
+from battlebrokers.contenders.lifecycle import RunningContender
 from battlebrokers.contenders.spec import Profile
 from battlebrokers.devices.controller import Registered
 from battlebrokers.errors import BattleError, ContenderError, EnvironmentNotReady, InputError
 from battlebrokers.record.capture_tool import Limits
-from battlebrokers.record.resources import ResourceSampler, process_tree
 from battlebrokers.record.segments import write_rows
 from battlebrokers.run.capturing import Capturing
 from battlebrokers.run.channel import Channel, end, spawn
 from battlebrokers.run.fitness import refuse_what_cannot_be_honoured, settled_for
 from battlebrokers.run.host import boot_id, raise_open_files_limit
+from battlebrokers.run.hosting import death_notice, sampler_of, start_patiently
 from battlebrokers.run.logbook import Logbook, first_entry
 from battlebrokers.run.machine import gather
 from battlebrokers.run.messages import (
@@ -148,8 +147,8 @@ class Orchestrator:
         self._look()
         capturing = self._captures(self.folder)
         try:
-            contender = await asyncio.to_thread(
-                start_contender, request.broker, request.profile, place / "contender", listener=capturing
+            contender = await start_patiently(
+                request.broker, request.profile, place / "contender", capturing, lambda: self._told_to_stop
             )
         except BaseException:
             if capturing is not None:
@@ -205,7 +204,7 @@ class Orchestrator:
         self._channel = channel
         listening = loop.create_task(self._listen(channel))
         watching = loop.create_task(self._keep_watch(contender))
-        sampler = self._sampler(place, contender, process.pid)
+        sampler = sampler_of(contender, process.pid, place, self._anchor.reader())
         sampler.start()
         try:
             await self._conduct(channel, place, process.pid)
@@ -221,7 +220,7 @@ class Orchestrator:
         assert self._prepared is not None
         assert self._finished is not None
         assert self._logbook is not None
-        hello = await asyncio.wait_for(self._hello, _HELLO_TIMEOUT_S)
+        hello = await self._welcome(self._hello)
         processes = self._request.processes or suggest_processes(self._plan, hello.cores)
         tick = tick_ns(self._plan, processes)
         self._logbook.worker_came(hello, worker_pid, processes, tick)
@@ -272,6 +271,15 @@ class Orchestrator:
             self._timetable.stopped(finished.load_end_ns)
         self._timetable.ended(finished.drain_end_ns)
         self._logbook.worker_finished(finished)
+
+    async def _welcome(self, hello: asyncio.Future[Hello]) -> Hello:
+        try:
+            return await asyncio.wait_for(hello, _HELLO_TIMEOUT_S)
+        except TimeoutError:
+            raise EnvironmentNotReady(
+                f"a worker process did not come up within {_HELLO_TIMEOUT_S:.0f} s",
+                hint="`bb doctor` tells how busy this machine is; recorded/logs/worker-0.log may tell more.",
+            ) from None
 
     async def _wait_for_quiet(self) -> None:
         until_ns = self._anchor.now_ns() + _QUIET_WITHIN_NS
@@ -329,7 +337,7 @@ class Orchestrator:
                     self._logbook.write()
             self._look()
             if not contender.alive():
-                self._end_early("broker-failed", _death_notice(contender))
+                self._end_early("broker-failed", death_notice(contender))
 
     def _look(self) -> None:
         share = 0.0
@@ -355,13 +363,6 @@ class Orchestrator:
                 continue
             rows.append(("worker-0", same, answer.t1_ns, answer.t2_ns, answer.t3_ns, t4_ns))
         return rows
-
-    def _sampler(self, place: Path, contender: RunningContender, worker_pid: int) -> ResourceSampler:
-        sampler = ResourceSampler(place, self._anchor.reader())
-        for name, _ in contender.services:
-            sampler.watch(name, "contender", partial(_pids_of, contender, name), contender.group_of(name))
-        sampler.watch("worker-0", "generator", lambda: process_tree(worker_pid))
-        return sampler
 
     def _captures(self, folder: RunFolder) -> Capturing | None:
         limits = self._request.capture
@@ -389,14 +390,3 @@ class Orchestrator:
 
 def _moment(wall_ns: int) -> datetime:
     return datetime.fromtimestamp(wall_ns / SECOND_NS, UTC)
-
-
-def _pids_of(contender: RunningContender, service: str) -> list[int]:
-    return contender.service_pids().get(service, [])
-
-
-def _death_notice(contender: RunningContender) -> str:
-    status = contender.exit_status
-    how = f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
-    last = contender.last_lines(1)
-    return f"{contender.name} {how} during the run" + (f"; its last words: {last[0]}" if last else "")

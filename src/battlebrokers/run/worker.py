@@ -92,10 +92,14 @@ class Team:
         self._channel = channel
         self._order = order
         self._members: list[tuple[asyncio.subprocess.Process, Channel]] = []
+        self._early: list[Go | Stop] | None = []
+        """Orders that came before there was anybody to hear them; None once everybody is there."""
         self._progress = [Progress()] * order.processes
         self._prepared: list[Prepared] = []
         self._finished: list[Finished] = []
-        self._task = asyncio.get_running_loop().create_task(self._assemble())
+        self._listening: list[asyncio.Task[None]] = []
+        self._leaving = False
+        self._assembling = asyncio.get_running_loop().create_task(self._assemble())
 
     def go(self, order: Go) -> None:
         """Start the load everywhere at the agreed instant."""
@@ -106,20 +110,33 @@ class Team:
         self._tell(order)
 
     async def wait(self) -> None:
-        """Until every member has ended."""
-        await asyncio.wait([self._task])
-        for process, _ in self._members:
+        """Until every member has ended; one that still waits for an order to go is told that none will come."""
+        await asyncio.wait([self._assembling])
+        self._leaving = True
+        for process, channel in self._members:
+            await channel.close()
             await process.wait()
+        if self._listening:
+            await asyncio.wait(self._listening)
 
     def _tell(self, order: Go | Stop) -> None:
+        if self._early is not None:
+            self._early.append(order)
+            return
         for _, channel in self._members:
             channel.send(order)
 
     async def _assemble(self) -> None:
         log = Path(self._order.evidence) / "recorded" / "logs"
-        for place in range(self._order.processes):
-            name = f"{self._order.worker}.{place}"
-            self._members.append(await spawn(name, log / f"{name}.log", engine=True))
+        try:
+            for place in range(self._order.processes):
+                name = f"{self._order.worker}.{place}"
+                self._members.append(await spawn(name, log / f"{name}.log", engine=True))
+        except OSError as error:
+            what = f"engine process {len(self._members)} could not be started: {error.strerror or error}"
+            self._channel.send(Failed(what, "`bb doctor` tells this machine's limits.", int(ExitCode.ENVIRONMENT)))
+            return
+        early, self._early = self._early or [], None
         for place, (_, channel) in enumerate(self._members):
             channel.send(
                 msgspec.structs.replace(
@@ -130,7 +147,9 @@ class Team:
                     processes=1,
                 )
             )
-        await asyncio.gather(*(self._listen(place, channel) for place, (_, channel) in enumerate(self._members)))
+            for order in early:
+                channel.send(order)
+            self._listening.append(asyncio.get_running_loop().create_task(self._listen(place, channel)))
 
     async def _listen(self, place: int, channel: Channel) -> None:
         async for message in channel.messages():
@@ -149,7 +168,8 @@ class Team:
                 return
             elif isinstance(message, Failed):
                 self._channel.send(message)
-        self._channel.send(Failed(f"engine process {place} ended early", "see the worker's log", int(ExitCode.BUG)))
+        if not self._leaving:
+            self._channel.send(Failed(f"engine process {place} ended early", "see the worker's log", int(ExitCode.BUG)))
 
 
 def merged_progress(parts: list[Progress]) -> Progress:

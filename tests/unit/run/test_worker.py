@@ -1,14 +1,32 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 
+import psutil
 import pytest
 
+from battlebrokers.clock import Anchor
+from battlebrokers.errors import ExitCode
 from battlebrokers.run.channel import Channel
+from battlebrokers.run.host import boot_id
 from battlebrokers.run.linking import source_address
-from battlebrokers.run.messages import Finished, Go, Prepared, Probe, ProbeAnswer, Progress, Stop
+from battlebrokers.run.messages import (
+    Failed,
+    Finished,
+    Go,
+    Hello,
+    Prepare,
+    Prepared,
+    Probe,
+    ProbeAnswer,
+    Progress,
+    Stop,
+)
 from battlebrokers.run.worker import merged_finished, merged_prepared, merged_progress, serve
+from battlebrokers.scenario.plan import build_plan
+from battlebrokers.scenario.reader import read_scenario
 
 
 async def pair() -> tuple[Channel, Channel]:
@@ -71,3 +89,75 @@ def test_many_connections_to_loopback_come_from_several_addresses():
     assert source_address("10.0.0.1", 5, 100_000) is None
     assert source_address("127.0.0.1", 0, 100_000) == "127.0.0.2"
     assert source_address("127.0.0.1", 99_999, 100_000) == "127.0.0.6"
+
+
+LONG = """
+name: long
+fleets: {sensor: {devices: 4, topic: "long/{device}", payload: {random_bytes: 32}, every: 1s}}
+phases: {measure: 1h}
+"""
+
+
+def order_for_two(evidence, port: int) -> Prepare:
+    """An hour of load for two engine processes, at a port where nobody listens."""
+    plan = build_plan(read_scenario(LONG, "long").scenario, 1, "abcde")
+    here = Anchor.take()
+    return Prepare(
+        run="abcde", worker="worker-0", plan=plan.to_message(), share=0, of=1,
+        endpoints={"tcp": f"mqtt://127.0.0.1:{port}"}, evidence=str(evidence), boot_id=boot_id(),
+        anchor_monotonic_ns=here.monotonic_ns, anchor_wall_ns=here.wall_ns, processes=2,
+    )  # fmt: skip
+
+
+async def first(kind: type, channel: Channel):
+    async for message in channel.messages():
+        assert not isinstance(message, Failed), message
+        if isinstance(message, kind):
+            return message
+    raise AssertionError(f"no {kind.__name__} came")
+
+
+@pytest.mark.slow
+async def test_an_order_to_stop_that_comes_before_a_team_is_there_reaches_all_of_it(tmp_path, free_port):
+    ours, theirs = await pair()
+    task = asyncio.create_task(serve(theirs, engine=False))
+    order = order_for_two(tmp_path, free_port)
+    ours.send(order)
+    ours.send(Stop("the user interrupted the run"))
+    await asyncio.wait_for(first(Prepared, ours), 120)
+    ours.send(Go(Anchor(order.anchor_monotonic_ns, order.anchor_wall_ns).now_ns()))
+    finished = await asyncio.wait_for(first(Finished, ours), 120)
+    assert finished.counters["sent"] == 0
+    await ours.close()
+    await asyncio.wait_for(task, 60)
+
+
+@pytest.mark.slow
+async def test_a_team_that_waits_for_the_load_ends_when_its_orchestrator_vanishes(tmp_path, free_port):
+    ours, theirs = await pair()
+    task = asyncio.create_task(serve(theirs, engine=False))
+    ours.send(order_for_two(tmp_path, free_port))
+    await asyncio.wait_for(first(Prepared, ours), 120)
+    members = [child for child in psutil.Process().children() if "--engine" in child.cmdline()]
+    assert len(members) == 2
+    await ours.close()
+    await asyncio.wait_for(task, 60)
+    assert not any(member.is_running() and member.status() != psutil.STATUS_ZOMBIE for member in members)
+
+
+async def test_a_team_that_cannot_be_started_says_so(tmp_path, free_port, monkeypatch):
+    async def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("battlebrokers.run.worker.spawn", refuse)
+    ours, theirs = await pair()
+    task = asyncio.create_task(serve(theirs, engine=False))
+    ours.send(order_for_two(tmp_path, free_port))
+    messages = ours.messages()
+    assert isinstance(await anext(messages), Hello)
+    failed = await asyncio.wait_for(anext(messages), 10)
+    assert isinstance(failed, Failed)
+    assert "could not be started" in failed.message
+    assert failed.exit_code == ExitCode.ENVIRONMENT
+    await ours.close()
+    await asyncio.wait_for(task, 10)

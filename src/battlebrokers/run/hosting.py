@@ -1,0 +1,55 @@
+"""The orchestrator's hold on its contender: started, watched, its last words. Who gives up finds nothing left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from battlebrokers.contenders.lifecycle import Listener, RunningContender, start_contender
+from battlebrokers.contenders.spec import Profile
+from battlebrokers.errors import BattleError, Interrupted
+from battlebrokers.record.resources import ResourceSampler, process_tree
+
+
+async def start_patiently(
+    broker: str, profile: Profile, folder: Path, listener: Listener | None, given_up: Callable[[], bool]
+) -> RunningContender:
+    """The contender, ready; raises `Interrupted`, with the contender gone again, when the user has given up by then."""
+    starting = asyncio.create_task(asyncio.to_thread(start_contender, broker, profile, folder, listener=listener))
+    try:
+        contender = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # The thread cannot be stopped; what it starts can.
+        with contextlib.suppress(BattleError):
+            await asyncio.to_thread((await starting).stop)
+        raise
+    if given_up():
+        await asyncio.to_thread(contender.stop)
+        raise Interrupted("interrupted while the broker was starting; nothing was measured")
+    return contender
+
+
+def sampler_of(
+    contender: RunningContender, worker_pid: int, place: Path, now_ns: Callable[[], int]
+) -> ResourceSampler:  # fmt: skip
+    """Who samples the contender's services and our worker."""
+    sampler = ResourceSampler(place, now_ns)
+    for name, _ in contender.services:
+        sampler.watch(name, "contender", partial(_pids_of, contender, name), contender.group_of(name))
+    sampler.watch("worker-0", "generator", lambda: process_tree(worker_pid))
+    return sampler
+
+
+def death_notice(contender: RunningContender) -> str:
+    """How the contender ended, and its last words."""
+    status = contender.exit_status
+    how = f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
+    last = contender.last_lines(1)
+    return f"{contender.name} {how} during the run" + (f"; its last words: {last[0]}" if last else "")
+
+
+def _pids_of(contender: RunningContender, service: str) -> list[int]:
+    return contender.service_pids().get(service, [])
