@@ -79,6 +79,14 @@ def read_arp(frame: bytes) -> Arp | None:
     return Arp(mac_text(frame[6:12]), op, mac_text(sha), str(IPv4Address(spa)), str(IPv4Address(tpa)))
 
 
+def arp_question(mac: str, ipv4: str, target: str, to: str) -> bytes:
+    """Who has `target`? Asking for one's own address tells everybody who one is."""
+    asked = _ARP.pack(
+        1, IPV4_TYPE, 6, 4, 1, mac_bytes(mac), IPv4Address(ipv4).packed, bytes(6), IPv4Address(target).packed
+    )
+    return (_ETHERNET.pack(mac_bytes(to), mac_bytes(mac), ARP_TYPE) + asked).ljust(_SMALLEST_FRAME, b"\0")
+
+
 def arp_answer(question: Arp) -> bytes:
     """The address asked for is the virtual MAC address's."""
     virtual, asker = mac_bytes(VIRTUAL_MAC), mac_bytes(question.sender_mac)

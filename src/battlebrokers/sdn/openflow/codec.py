@@ -137,9 +137,11 @@ def _flow_mod(command: int, rule: Rule) -> Any:
 
 def _match(match: Match) -> Any:
     asked = {name: getattr(match, name) for name in _MATCHED if getattr(match, name) is not None}
-    if match.fragment is not None:
-        asked["ip_frag"] = _FRAGMENT if match.fragment else (0, 1)
-    return parser.OFPMatch(**asked)
+    standard = parser.OFPMatch(**asked)
+    if match.fragment is None:
+        return standard
+    # A field may only stand behind those it depends on, and os-ken would put this one first.
+    return parser.OFPMatch(_ordered_fields=[*standard.items(), ("ip_frag", _FRAGMENT if match.fragment else (0, 1))])
 
 
 def _instructions(rule: Rule) -> list[Any]:
@@ -172,11 +174,11 @@ def _written(actions: Actions) -> Iterator[Any]:
 
 def _arp_turned_round(address: str) -> Iterator[Any]:
     """Open vSwitch can copy one field into another, so a question becomes its answer without anybody being asked."""
-    yield parser.NXActionRegMove(src_field="eth_src", dst_field="eth_dst", n_bits=48)
+    yield parser.NXActionRegMove(src_field="eth_src_nxm", dst_field="eth_dst_nxm", n_bits=48)
     yield parser.OFPActionSetField(eth_src=VIRTUAL_MAC)
     yield parser.OFPActionSetField(arp_op=2)
-    yield parser.NXActionRegMove(src_field="arp_sha", dst_field="arp_tha", n_bits=48)
-    yield parser.NXActionRegMove(src_field="arp_spa", dst_field="arp_tpa", n_bits=32)
+    yield parser.NXActionRegMove(src_field="arp_sha_nxm", dst_field="arp_tha_nxm", n_bits=48)
+    yield parser.NXActionRegMove(src_field="arp_spa_nxm", dst_field="arp_tpa_nxm", n_bits=32)
     yield parser.OFPActionSetField(arp_sha=VIRTUAL_MAC)
     yield parser.OFPActionSetField(arp_spa=address)
     yield parser.OFPActionOutput(IN_PORT, of.OFPCML_NO_BUFFER)

@@ -1,0 +1,85 @@
+"""Sockets that live in a host's namespace, made from outside: a socket stays where it was created.
+
+Used by the lab, by traffic sources and by tests: one process can be all hosts of a network.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.sdn.core.addresses import BROADCAST_MAC
+from battlebrokers.sdn.core.frames import arp_question
+from battlebrokers.sdn.lab.commands import namespace
+from battlebrokers.sdn.lab.topology import LabHost
+
+_NEW_NETWORK: Final = 0x40000000
+_ALL_TYPES: Final = 3
+"""ETH_P_ALL: a packet socket sees every frame."""
+
+T = TypeVar("T")
+
+
+def in_namespace(name: str, make: Callable[[], T]) -> T:
+    """What `make` returns when called inside a network namespace; the calling thread stays where it is."""
+    made: list[T] = []
+    faults: list[BaseException] = []
+
+    def work() -> None:
+        # A thread of its own: it never comes back to the outside, so nothing has to be restored.
+        try:
+            place = os.open(f"/run/netns/{name}", os.O_RDONLY)
+            try:
+                if ctypes.CDLL(None, use_errno=True).setns(place, _NEW_NETWORK):
+                    number = ctypes.get_errno()
+                    raise OSError(number, os.strerror(number))
+            finally:
+                os.close(place)
+            made.append(make())
+        except BaseException as fault:  # noqa: BLE001 - raised again in the calling thread
+            faults.append(fault)
+
+    worker = threading.Thread(target=work, name=f"in {name}")
+    worker.start()
+    worker.join()
+    if faults:
+        if isinstance(faults[0], OSError):
+            raise EnvironmentNotReady(
+                f"cannot use the network of {name}: {faults[0]}", hint="is the lab up? bb sdn lab status"
+            ) from faults[0]
+        raise faults[0]
+    return made[0]
+
+
+def udp_socket(host: LabHost, port: int = 0) -> socket.socket:
+    """A UDP socket of a host, bound to its address."""
+
+    def make() -> socket.socket:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        made.bind((host.ipv4, port))
+        return made
+
+    return in_namespace(namespace(host.name), make)
+
+
+def frame_socket(host: LabHost) -> socket.socket:
+    """A socket that sends and receives whole frames at a host's interface."""
+
+    def make() -> socket.socket:
+        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_TYPES))
+        made.bind(("eth0", 0))
+        return made
+
+    return in_namespace(namespace(host.name), make)
+
+
+def announce(host: LabHost) -> None:
+    """The host says who it is: asks for its own address, as hosts do when they come up."""
+    with frame_socket(host) as door:
+        door.send(arp_question(host.mac, host.ipv4, host.ipv4, BROADCAST_MAC))

@@ -1,0 +1,154 @@
+"""The lab itself: up, down, status, exec. Called by `bb sdn lab` and by contenders and tests that need a network.
+
+Whatever it makes is found again by its prefix: `down` cleans up after a crash as well.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from battlebrokers.errors import EnvironmentNotReady, InputError
+from battlebrokers.sdn.lab.commands import (
+    PREFIX,
+    Command,
+    bridge,
+    host_commands,
+    namespace,
+    switch_command,
+    wire_commands,
+    wire_interface,
+)
+from battlebrokers.sdn.lab.inside import announce
+from battlebrokers.sdn.lab.open_vswitch import OpenVSwitch, what_is_missing
+from battlebrokers.sdn.lab.topology import LabHost, Topology
+
+DEFAULT_FOLDER: Final = Path("/run/battlebrokers-lab")
+_NAMESPACES: Final = Path("/run/netns")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is there."""
+
+    topology: Topology | None
+    daemons: dict[str, int | None]
+    hosts_up: list[str]
+    connected: dict[str, bool]
+    """Switch → whether its controller answers."""
+
+
+class Laboratory:
+    """One network on this machine."""
+
+    def __init__(self, folder: Path = DEFAULT_FOLDER) -> None:
+        self._folder = folder
+        self.switching = OpenVSwitch(folder / "ovs")
+
+    def up(self, topology: Topology, controller: str) -> None:
+        """Build it; what an earlier one left is removed first."""
+        missing = what_is_missing()
+        if missing is not None:
+            raise missing
+        self.down()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._file.write_bytes(msgspec.json.encode(topology))
+        try:
+            self.switching.start()
+            for host in topology.hosts.values():
+                self._run(host_commands(host))
+            for wire in topology.wires:
+                self._run(wire_commands(wire))
+            self.switching.run(*switch_command(topology, controller, self.switching.datapath))
+        except BaseException:
+            self.down()
+            raise
+
+    @staticmethod
+    def announce(topology: Topology) -> None:
+        """Every host says who it is (a gratuitous ARP), so that the broker knows where it is."""
+        for host in topology.hosts.values():
+            announce(host)
+
+    def down(self) -> None:
+        """Take everything away, also what only half exists."""
+        known = self.topology()
+        if known is not None and self.switching.pid("ovs-vswitchd") is not None:
+            words = [word for name in known.switches for word in ("--", "--if-exists", "del-br", bridge(name))]
+            with suppress(EnvironmentNotReady):
+                self.switching.run("ovs-vsctl", "--timeout=10", *words)
+        self.switching.stop()
+        if _NAMESPACES.is_dir():
+            for place in sorted(_NAMESPACES.glob(f"{PREFIX}-*")):
+                with suppress(EnvironmentNotReady):
+                    self.switching.run("ip", "netns", "delete", place.name)
+        for interface in sorted(Path("/sys/class/net").glob(f"{PREFIX}*")):
+            if interface.exists():
+                with suppress(EnvironmentNotReady):
+                    self.switching.run("ip", "link", "delete", interface.name)
+        self._file.unlink(missing_ok=True)
+
+    def topology(self) -> Topology | None:
+        """What was built last and not taken down."""
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=Topology)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def status(self) -> Status:
+        """What is there now."""
+        topology = self.topology()
+        daemons = {name: self.switching.pid(name) for name in ("ovsdb-server", "ovs-vswitchd")}
+        if topology is None:
+            return Status(None, daemons, [], {})
+        hosts = [name for name in topology.hosts if (_NAMESPACES / namespace(name)).exists()]
+        connected = dict.fromkeys(topology.switches, False)
+        if all(daemons.values()):
+            for name in topology.switches:
+                with suppress(EnvironmentNotReady):
+                    told = self.switching.run(
+                        "ovs-vsctl", "--timeout=5", "get", "controller", bridge(name), "is_connected"
+                    )
+                    connected[name] = told.strip() == "true"
+        return Status(topology, daemons, hosts, connected)
+
+    def exec(self, host: str, words: Sequence[str]) -> int:
+        """Run a command as a host, with this terminal; returns its exit code."""
+        self.host(host)
+        full = ["ip", "netns", "exec", namespace(host), *words]
+        return subprocess.run(full, env=self.switching.environment, check=False).returncode
+
+    def host(self, name: str) -> LabHost:
+        """A host of the network that is up."""
+        topology = self.topology()
+        if topology is None:
+            raise InputError("no lab is up", hint="bb sdn lab up paper")
+        if name not in topology.hosts:
+            raise InputError(
+                f"there is no host '{name}' in {topology.name}", hint=f"hosts: {', '.join(topology.hosts)}"
+            )
+        return topology.hosts[name]
+
+    def cut(self, wire: int, *, restore: bool = False) -> None:
+        """Take a cable between switches out, or put it back; they are counted from 1 as in the topology."""
+        topology = self.topology()
+        if topology is None or not 1 <= wire <= len(topology.wires):
+            raise InputError(f"there is no cable {wire}", hint="they are counted from 1, in the order of `links`")
+        end = wire_interface(topology.wires[wire - 1][0])
+        self.switching.run("ip", "link", "set", end, "up" if restore else "down")
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / "topology.json"
+
+    def _run(self, commands: Iterable[Command]) -> None:
+        for words in commands:
+            self.switching.run(*words)

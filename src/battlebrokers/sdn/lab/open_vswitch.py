@@ -1,0 +1,113 @@
+"""A private Open vSwitch: its own database and daemon in a folder, nothing of the system's touched.
+
+Started and stopped by the lab. Where the kernel has no module for it, packets are switched in the daemon itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from battlebrokers.errors import EnvironmentNotReady
+
+_SCHEMA: Final = Path("/usr/share/openvswitch/vswitch.ovsschema")
+_DAEMONS: Final = ("ovs-vswitchd", "ovsdb-server")
+_NEEDED: Final = (*_DAEMONS, "ovsdb-tool", "ovs-vsctl", "ip", "ethtool", "sysctl")
+_INSTALL: Final = "apt-get install openvswitch-switch iproute2 ethtool procps"
+_END_S: Final = 10.0
+_SYSTEM_PLACES: Final = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def search_path() -> str:
+    """PATH with the places where system tools are, which not every user has in it."""
+    return f"{os.environ.get('PATH', '')}:{_SYSTEM_PLACES}"
+
+
+def what_is_missing() -> EnvironmentNotReady | None:
+    """Why no lab can be built here; found by looking, and for the device by trying."""
+    for tool in _NEEDED:
+        if shutil.which(tool, path=search_path()) is None:
+            return EnvironmentNotReady(f"{tool} is not installed", hint=_INSTALL)
+    if os.geteuid() != 0:
+        return EnvironmentNotReady("network namespaces need root rights", hint="run it with sudo")
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+    except OSError as fault:
+        return EnvironmentNotReady(
+            f"/dev/net/tun cannot be used: {fault.strerror}", hint="a container needs it passed in"
+        )
+    return None
+
+
+class OpenVSwitch:
+    """The two daemons of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.environment = os.environ | {
+            "PATH": search_path(), "OVS_RUNDIR": str(folder), "OVS_LOGDIR": str(folder), "OVS_DBDIR": str(folder),
+        }  # fmt: skip
+
+    @property
+    def datapath(self) -> str:
+        """`system` where the kernel switches, `netdev` where the daemon has to."""
+        return "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+
+    def start(self) -> None:
+        """An empty database, and the daemons in the background."""
+        folder = self._folder
+        folder.mkdir(parents=True, exist_ok=True)
+        database, socket = folder / "conf.db", folder / "db.sock"
+        database.unlink(missing_ok=True)
+        self.run("ovsdb-tool", "create", str(database), str(_SCHEMA))
+        self.run("ovsdb-server", str(database), f"--remote=punix:{socket}", *self._as_daemon("ovsdb-server"))
+        self.run("ovs-vsctl", "--no-wait", "--timeout=10", "init")
+        self.run("ovs-vswitchd", f"unix:{socket}", *self._as_daemon("ovs-vswitchd"))
+
+    def stop(self) -> None:
+        """End both daemons; those that were never there are no matter."""
+        for daemon in _DAEMONS:
+            pid = self.pid(daemon)
+            if pid is not None:
+                _end(pid)
+            (self._folder / f"{daemon}.pid").unlink(missing_ok=True)
+
+    def pid(self, daemon: str) -> int | None:
+        """The process of a daemon of this folder; None when it does not run."""
+        with suppress(OSError, ValueError):
+            pid = int((self._folder / f"{daemon}.pid").read_text())
+            # A number written down may have become somebody else's meanwhile.
+            if daemon in (Path("/proc") / str(pid) / "cmdline").read_text():
+                return pid
+        return None
+
+    def run(self, *words: str) -> str:
+        """One command with this folder's environment; its output, or why it failed."""
+        try:
+            done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        except subprocess.TimeoutExpired as fault:
+            raise EnvironmentNotReady(f"`{' '.join(words[:4])} …` does not end", hint="bb sdn lab down") from fault
+        if done.returncode:
+            raise EnvironmentNotReady(f"`{' '.join(words[:8])}` failed: {(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+    def _as_daemon(self, name: str) -> list[str]:
+        here = self._folder / name
+        return [f"--pidfile={here}.pid", f"--log-file={here}.log", f"--unixctl={here}.ctl", "--detach", "--no-chdir"]
+
+
+def _end(pid: int) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        until = time.monotonic() + _END_S
+        while time.monotonic() < until:
+            if not (Path("/proc") / str(pid)).exists():
+                return
+            time.sleep(0.02)
