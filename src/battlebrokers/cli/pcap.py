@@ -25,6 +25,9 @@ from battlebrokers.tables.run_folder import RunFolder, write_atomically
 _MOST_KINDS = 500
 """So many rows about kinds of messages are printed as JSON; all are in kinds.csv."""
 
+_KEY_LOG_BYTES = 64 << 20
+"""Every task is told all secrets: a longer key log is not taken."""
+
 
 def pcap(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="pcap or pcapng, also .gz and .zst.")],
@@ -57,8 +60,8 @@ def pcap(
     services = parse_names(names)
     pairs = read_pairing(pairing).model_dump() if pairing is not None else None
     places = [_place(file) for file in files]
-    if tls_keys is not None and not tls_keys.is_file():
-        raise InputError(f"{tls_keys}: no such file", hint="A key log is what SSLKEYLOGFILE names.")
+    if tls_keys is not None:
+        _check_key_log(tls_keys)
     with RunProgress(quiet=quiet or as_json) as progress:
         progress.begin(f"decode {len(files)} captures" if len(files) > 1 else f"decode {Path(files[0]).name}")
         with start_analyst(spark_master) as analyst:
@@ -101,6 +104,23 @@ def parse_names(names: list[str]) -> dict[str, str]:
             raise UsageError(f"--names {name!r} is not service=address", hint="for example --names redis=10.0.0.5:6379")
         found[address] = service
     return found
+
+
+def _check_key_log(path: Path) -> None:
+    """Say at once what is wrong with it."""
+    # Imported only for those who have one: it takes a while.
+    from battlebrokers.dissect.tls_secrets import parse_key_log
+
+    try:
+        if path.stat().st_size > _KEY_LOG_BYTES:
+            limit = f"{_KEY_LOG_BYTES >> 20} MiB"
+            raise InputError(f"{path}: larger than {limit}", hint="Keep the lines of these captures.")
+        secrets = parse_key_log(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", hint="A key log is what SSLKEYLOGFILE names.") from error
+    if not secrets:
+        hint = "Lines like `CLIENT_RANDOM <64 hex digits> <secret>`, as programs write them to SSLKEYLOGFILE."
+        raise InputError(f"{path}: no TLS secrets in it", hint=hint)
 
 
 def _place(file: str) -> str:

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 from battlebrokers.dissect.boundaries import PART_BYTES
 from battlebrokers.dissect.hints import Hints
-from battlebrokers.errors import InputError
 from battlebrokers.pipeline.conversations import Surroundings
 from battlebrokers.pipeline.sources.capture import prepared
 from battlebrokers.pipeline.sources.files import RandomFile
@@ -42,8 +41,6 @@ _WRITTEN = (PACKETS, STREAMS, MESSAGES, EXCHANGES, *WIRE)
 _SHARE_BYTES = 16 << 20
 """About so much of the captures a task follows the conversations of."""
 _LEAST_SHARE_BYTES = 2 << 20
-_KEY_LOG_BYTES = 64 << 20
-"""Every task is told all secrets: a longer key log is not taken."""
 _LEAST_TASKS = 4
 """Enough for a few cores, when there is something to do for them."""
 _SHARES_FOLLOWED = 4
@@ -92,20 +89,7 @@ def with_key_log(hints: Hints | None, path: Path) -> Hints:
     # Imported only for those who have one: it takes a while.
     from battlebrokers.dissect.tls_secrets import parse_key_log
 
-    try:
-        if path.stat().st_size > _KEY_LOG_BYTES:
-            raise InputError(
-                f"{path}: larger than {_KEY_LOG_BYTES >> 20} MiB", hint="Keep the lines of these captures."
-            )
-        secrets = parse_key_log(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}", hint="A key log is what SSLKEYLOGFILE names.") from error
-    if not secrets:
-        raise InputError(
-            f"{path}: no TLS secrets in it",
-            hint="Lines like `CLIENT_RANDOM <64 hex digits> <secret>`, as programs write them to SSLKEYLOGFILE.",
-        )
-    return replace(hints or Hints(), tls_secrets=secrets)
+    return replace(hints or Hints(), tls_secrets=parse_key_log(path.read_bytes()))
 
 
 def decode(

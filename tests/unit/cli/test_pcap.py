@@ -30,6 +30,7 @@ class MadeUpAnalyst:
     """Decodes nothing: the tables of a made-up system appear where they are wanted."""
 
     pairing: ClassVar[list[dict | None]] = []
+    tls_keys: ClassVar[list[Path | None]] = []
 
     @classmethod
     @contextmanager
@@ -37,8 +38,9 @@ class MadeUpAnalyst:
         assert (expected_events, idle) == (1, False)
         yield cls()
 
-    def decode(self, _places, target, _services, _progress, pairing):
+    def decode(self, _places, target, _services, _progress, pairing, tls_keys):
         self.pairing.append(pairing)
+        self.tls_keys.append(tls_keys)
         small_system().write(Path(target))
         return dict(SUMMARY)
 
@@ -83,3 +85,24 @@ def test_a_file_says_which_messages_answer_which(capture, tmp_path):
     }  # fmt: skip
     assert verb.pcap([capture], out="town", quiet=True) == 0
     assert MadeUpAnalyst.pairing[-1] is None
+
+
+def test_a_key_log_is_checked_before_anything_is_decoded(capture, tmp_path):
+    keys = tmp_path / "keys.log"
+    with pytest.raises(InputError, match="No such file"):
+        verb.pcap([capture], out="town", tls_keys=keys)
+    keys.write_text("# nothing yet\n")
+    with pytest.raises(InputError, match="no TLS secrets"):
+        verb.pcap([capture], out="town", tls_keys=keys)
+    with pytest.raises(InputError, match="directory"):
+        verb.pcap([capture], out="town", tls_keys=tmp_path)
+    keys.write_text(f"CLIENT_RANDOM {'ab' * 32} {'cd' * 48}\n")
+    assert verb.pcap([capture], out="town", tls_keys=keys, quiet=True) == 0
+    assert MadeUpAnalyst.tls_keys[-1] == keys
+
+
+def test_what_stays_encrypted_is_said(capture, capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(SUMMARY, "messages", {"tls": {"ApplicationData": 170}})
+    assert verb.pcap([capture], out="town", quiet=True) == 0
+    assert "170 records of application data were not decrypted" in capsys.readouterr().out
+    assert "170 records of application data were not decrypted" in (tmp_path / "town" / "report.html").read_text()
