@@ -8,9 +8,10 @@ notifications go in blocks, as RFC 7959 wants; the product was never seen with o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 import aiocoap
@@ -22,6 +23,7 @@ from support.middleware.meshblu_devices import Device, Devices, FailedError
 
 UUID_OPTION, TOKEN_OPTION = 98, 99
 OK = Code(64)
+FETCHED_WITHIN_S = 5.0
 CODES = {400: Code.BAD_REQUEST, 401: Code.UNAUTHORIZED, 404: Code.NOT_FOUND, 500: Code.INTERNAL_SERVER_ERROR}
 
 
@@ -33,6 +35,7 @@ class CoapSide(resource.Resource):
         self.devices = devices
         self._told = Block2Cache()
         """The last notification of each observer, whose further blocks it asks for (RFC 7959, 2.6)."""
+        self._fetched: dict[Hashable, asyncio.Event] = {}
 
     async def start(self, port: int) -> Callable[[], Awaitable[None]]:
         context = await Context.create_server_context(self, bind=("127.0.0.1", port), transports=["udp6"])
@@ -50,7 +53,10 @@ class CoapSide(resource.Resource):
                 pipe.add_response(_answer(CODES[failed.code], {"error": failed.message}), is_last=True)
             return
         if request.opt.uri_path[:1] == ("subscribe",) and request.opt.block2 and request.opt.block2.block_number:
-            pipe.add_response(await self._told.extract_or_insert(request, self._nothing), is_last=True)
+            part = await self._told.extract_or_insert(request, self._nothing)
+            pipe.add_response(part, is_last=True)
+            if not part.opt.block2.more and (waiting := self._fetched.get(self._observer(request))):
+                waiting.set()
             return
         await super().render_to_pipe(pipe)
 
@@ -102,7 +108,17 @@ class CoapSide(resource.Resource):
                 async def told(whole: Message = answer) -> Message:
                     return whole
 
-                pipe.add_response(await self._told.extract_or_insert(request, told), is_last=False)
+                first = await self._told.extract_or_insert(request, told)
+                pipe.add_response(first, is_last=False)
+                if first.opt.block2 is not None:
+                    # The next message would take the place of this one before it was fetched whole.
+                    fetched = self._fetched[self._observer(request)] = asyncio.Event()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(fetched.wait(), FETCHED_WITHIN_S)
+
+    @staticmethod
+    def _observer(request: Message) -> Hashable:
+        return request.remote.blockwise_key, request.opt.uri_path
 
     @staticmethod
     async def _nothing() -> Message:
