@@ -12,7 +12,7 @@ from battlebrokers.analysis.conclusion import conclude as draw
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.analysis.wire import read_wire
 from battlebrokers.cli.progress import RunProgress
-from battlebrokers.errors import ExitCode
+from battlebrokers.errors import ExitCode, Interrupted
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.html import write_report
 from battlebrokers.report.service_text import write_service_texts
@@ -31,7 +31,12 @@ _SEVERITY = (
 
 def conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html: bool) -> Conclusion:
     """Analyse the evidence, judge it, and write summary, findings and report into the run folder."""
-    analyst.analyze(str(folder.path), on_progress=progress.step)
+    try:
+        analyst.analyze(str(folder.path), on_progress=progress.step)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted while analysing; what was recorded is complete", hint=f"`bb analyze {folder.path}` does it."
+        ) from None
     conclusion = draw(folder)
     wire = read_wire(folder)
     if wire is not None:

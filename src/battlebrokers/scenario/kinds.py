@@ -178,7 +178,8 @@ def _version(value: object) -> str:
 def _qos(value: object) -> int:
     # True and 1.0 equal 1, and mean something else.
     if type(value) is not int or value not in (0, 1, 2):
-        raise QuantityError(f"must be 0, 1 or 2, not {str(value)[:40]}")
+        hint = "without quotes" if value in ("0", "1", "2") else ""
+        raise QuantityError(f"must be 0, 1 or 2, not {repr(value)[:40]}", hint=hint)
     return value
 
 

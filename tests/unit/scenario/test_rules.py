@@ -22,6 +22,7 @@ phases: {warm_up: 1s, measure: 10s}
     [
         (["fleets=null", "clients=null"], "neither fleets nor clients"),
         (["phases.measure=0s"], "longer than 0"),
+        (["fleets.air.qos='1'"], "must be 0, 1 or 2, not '1' (without quotes)"),
         (["fleets.all={devices: 1, topic: x, payload: {text: x}, every: 1s}"], "also the name of a fleet"),
         (["fleets.air.devices=20M"], "24 bits"),
         (["fleets.air.every=null"], "`every` is missing here and in `defaults`"),
