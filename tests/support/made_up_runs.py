@@ -56,6 +56,7 @@ class MadeUpRun:
     state_detail: str = ""
     seed: int = 7
     plan_sha256: str = "p" * 64
+    connect_s: int = 1
     warm_up_s: int = 5
     measure_s: int = 30
     cool_down_s: int = 2
@@ -76,7 +77,7 @@ class MadeUpRun:
     def phases(self) -> list[Phase]:
         at, found = self.started_ns, []
         for name, seconds in (
-            ("connect", 1),
+            ("connect", self.connect_s),
             ("warm_up", self.warm_up_s),
             ("measure", self.measure_s),
             ("cool_down", self.cool_down_s),
@@ -305,7 +306,7 @@ class MadeUpRun:
     ) -> None:
         phases = self.phases()
         load_start = next(phase.start_ns for phase in phases if phase.name in ("warm_up", "measure"))
-        for second in range(-1, (phases[-1].end_ns - load_start) // SECOND_NS):
+        for second in range(-self.connect_s, (phases[-1].end_ns - load_start) // SECOND_NS):
             idle = second < 0 or (stall and stall[0] <= second < stall[0] + stall[1])
             used = 1.0 if idle else cpu * dice.uniform(0.9, 1.1)
             self.add(

@@ -65,10 +65,11 @@ def _nines(p: float, total: int) -> float:
 def time_charts(pools: Sequence[Pool]) -> list[Chart]:
     """The charts that share one time axis and one cursor."""
     charts = [_rates(pools), _latency(pools), _in_flight(pools), _cpu(pools), _memory(pools)]
-    seconds = sorted({second for chart in charts for line in chart["series"] for second in line["data"]})
+    seconds = {second for chart in charts for line in chart["series"] for second in line["data"]}
     if not seconds:
         return []
-    axis = list(range(seconds[0], seconds[-1] + 1))
+    first = max(min(seconds), min(pool.first_second for pool in pools))
+    axis = list(range(first, max(seconds) + 1))
     for chart in charts:
         chart["seconds"] = axis
         for line in chart["series"]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from battlebrokers.analysis.columns import sums_by
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.facts import Facts, where
@@ -19,6 +22,9 @@ from battlebrokers.clock import SECOND_NS
 
 Series = dict[int, float]
 """Value by second since the start of the load."""
+
+_LONGEST_WAIT_S = 2
+"""Who is connected may have to wait for the load, until Spark is awake: more of it only squeezes the charts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,11 @@ class Pool:
                 sums[row["second"]] = sums.get(row["second"], 0.0) + row[column]
         return {second: value / len(self.conclusions) for second, value in sorted(sums.items())}
 
+    @property
+    def first_second(self) -> int:
+        """Where charts begin: with the connect phase, or shortly before the load if a wait lies between the two."""
+        return min(_first_second(facts) for facts in self.facts)
+
     def services(self, role: str) -> list[str]:
         """Names of the services of a role."""
         return sorted(
@@ -87,6 +98,16 @@ def make_pools(conclusions: Sequence[Conclusion]) -> list[Pool]:
         trusted = [conclusion for conclusion in mine if conclusion.summary.verdict != "VOID"] or mine
         pools.append(Pool(label, tuple(trusted), len(mine) - len(trusted)))
     return pools
+
+
+def _first_second(facts: Facts) -> int:
+    start_ns = facts.load_start_ns
+    ended = facts.operations["ended_ns"]
+    last_ns = pc.max(ended.filter(pc.less_equal(ended, pa.scalar(start_ns, ended.type)))).as_py()
+    if last_ns is not None and start_ns - last_ns > _LONGEST_WAIT_S * SECOND_NS:
+        return -_LONGEST_WAIT_S
+    connect = facts.manifest.phase("connect")
+    return min(0, (connect.start_ns - start_ns) // SECOND_NS) if connect else 0
 
 
 def add_series(parts: Sequence[Series]) -> Series:

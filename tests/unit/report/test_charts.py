@@ -6,9 +6,11 @@ import math
 import pytest
 
 from battlebrokers.analysis.conclusion import draw_conclusion
+from battlebrokers.clock import SECOND_NS
 from battlebrokers.report.charts import all_charts, heat, spectrum, time_charts
 from battlebrokers.report.pool import make_pools
 from battlebrokers.tables.manifest import BattleFacts
+from battlebrokers.tables.operations import OPERATIONS
 
 
 def pools(*runs):
@@ -67,6 +69,20 @@ def test_time_charts_share_one_axis(make_run):
     for chart in charts:
         for line in chart["series"]:
             assert len(line["data"]) == len(chart["seconds"])
+
+
+@pytest.mark.parametrize(("connected_s", "first_second"), [(4, -2), (29, -30)])
+def test_charts_begin_with_connecting_unless_everybody_only_waited_for_the_load(make_run, connected_s, first_second):
+    run = make_run(connect_s=30).lifelike(rate=20)
+    ended_ns = run.started_ns + connected_s * SECOND_NS
+    run.add(
+        OPERATIONS, worker="w0", role="device", node=0, kind="connect", started_ns=ended_ns - 1, ended_ns=ended_ns,
+        outcome="ok", detail="", persistent=False, attempt=1,
+    )  # fmt: skip
+    found = pools(run)
+    charts = time_charts(found)
+    assert {chart["seconds"][0] for chart in charts} == {first_second}
+    assert heat(found[0], 0, charts[0]["seconds"])["first_second"] == first_second
 
 
 def test_a_second_with_an_infinite_p99_is_marked(make_run):
