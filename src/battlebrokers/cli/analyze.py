@@ -11,6 +11,7 @@ from battlebrokers.cli.conclusion import conclude, tell
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Quiet, Runs, SparkMaster
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.pipeline.client import Analyst
+from battlebrokers.tables.manifest import Manifest
 
 
 def analyze(
@@ -35,7 +36,12 @@ def analyze(
             typer.echo(out or place)
             return 0
         folder = resolve_run(reference, runs)
-        folder.read_manifest()
-        with Analyst.start(spark_master, idle=False) as analyst:
+        events = _recorded_events(folder.read_manifest())
+        with Analyst.start(spark_master, events, idle=False) as analyst:
             conclusion = conclude(folder, analyst, progress, html=html)
     return tell(conclusion, as_json=as_json)
+
+
+def _recorded_events(manifest: Manifest) -> int:
+    """How many messages and deliveries the workers counted; 0 if a run was killed before they could say."""
+    return sum(worker.counters.get(name, 0) for worker in manifest.workers for name in ("sent", "received"))

@@ -13,7 +13,7 @@ from battlebrokers.analysis.model import Summary
 from battlebrokers.analysis.ranking import rank
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.cli.conclusion import conclude, worst
-from battlebrokers.cli.conduct import conduct
+from battlebrokers.cli.conduct import conduct, expected_events
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
     AsJson,
@@ -37,7 +37,7 @@ from battlebrokers.cli.options import (
     parse_tags,
 )
 from battlebrokers.cli.progress import RunProgress
-from battlebrokers.errors import ExitCode, UsageError
+from battlebrokers.errors import BattleError, ContenderError, ExitCode, Interrupted, UsageError
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.pipeline.jvm import find_java
 from battlebrokers.report.battle import print_battle
@@ -45,6 +45,7 @@ from battlebrokers.report.export import ranking_json
 from battlebrokers.report.html import write_report
 from battlebrokers.run.fitness import refuse_what_cannot_be_honoured
 from battlebrokers.run.orchestrator import RunRequest
+from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import load_scenario
 from battlebrokers.tables.manifest import BattleFacts
 from battlebrokers.tables.run_folder import RunFolder
@@ -83,7 +84,9 @@ def battle(
     """Let brokers fight over one scenario and rank them.
 
     In each block every broker runs once, in an order drawn by lot, so that a machine's moods hit all alike.
-    Exit code 0: the battle was fought and ranked. With --strict the worst verdict of any run decides.
+    A broker that does not come up misses its round, and the others go on.
+    Exit code 0: the battle was fought and ranked; 5: a broker never came up, or all failed. With --strict the worst
+    verdict of any run decides.
     """
     loaded = load_scenario(scenario, overrides, scale)
     if len(brokers) < 2:
@@ -97,9 +100,12 @@ def battle(
     lots = random.Random(plan_seed)
     battle_id = secrets.token_hex(4)
     fought: list[tuple[RunFolder, Summary]] = []
+    came: set[str] = set()
+    missed: dict[str, BattleError] = {}
     interrupted = False
     find_java()
-    with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master) as analyst:
+    events = expected_events(build_plan(loaded.scenario, plan_seed))
+    with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master, events) as analyst:
         for block in range(blocks):
             for order, broker in enumerate(lots.sample(brokers, len(brokers))):
                 progress.begin(f"{loaded.scenario.name} on {broker}, round {block + 1} of {blocks}")
@@ -107,10 +113,22 @@ def battle(
                     loaded, broker, plan_seed, runs, profile, processes, parse_tags(tags),
                     BattleFacts(battle_id, block, order), capture=limits, accounts=accounts,
                 )  # fmt: skip
-                folder = conduct(request, progress, analyst)
-                summary = conclude(folder, analyst, progress, html=True).summary
+                try:
+                    folder = conduct(request, progress, analyst)
+                    summary = conclude(folder, analyst, progress, html=True).summary
+                except ContenderError as error:
+                    # One broker that does not come up costs the others nothing that was measured.
+                    missed[broker] = error
+                    progress.warn(f"{broker} missed round {block + 1}: {error.message}")
+                    continue
+                except Interrupted as error:
+                    missed[broker] = error
+                    progress.warn(error.message)
+                    interrupted = True
+                    break
                 analyst.rest()
                 fought.append((folder, summary))
+                came.add(broker)
                 why = f": {summary.reasons[0]}" if summary.reasons else ""
                 progress.say(f"{summary.verdict}  {loaded.scenario.name} on {broker}{why}")
                 if folder.read_manifest().state == "interrupted":
@@ -118,6 +136,8 @@ def battle(
                     break
             if interrupted:
                 break
+        if not fought:
+            raise next(iter(missed.values()))
         report = runs / f"battle-{battle_id}.html"
         write_report([folder for folder, _ in fought], report)
     ranking = rank([summary for _, summary in fought])
@@ -131,6 +151,6 @@ def battle(
     codes = [exit_code(summary) for _, summary in fought]
     if strict:
         return worst(codes)
-    if all(code is ExitCode.BROKER_FAILED for code in codes):
+    if missed.keys() - came or all(code is ExitCode.BROKER_FAILED for code in codes):
         return ExitCode.BROKER_FAILED
     return ExitCode.VOID if all(code is ExitCode.VOID for code in codes) else ExitCode.PASS

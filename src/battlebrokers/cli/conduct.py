@@ -8,9 +8,11 @@ import signal
 import threading
 
 from battlebrokers.cli.progress import RunProgress
+from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import BattleError
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.run.orchestrator import Orchestrator, RunRequest
+from battlebrokers.scenario.plan import Plan
 from battlebrokers.tables.run_folder import RunFolder
 
 
@@ -48,6 +50,12 @@ def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> Run
                 loop.remove_signal_handler(number)
 
     return asyncio.run(under_signals())
+
+
+def expected_events(plan: Plan) -> int:
+    """How many messages and deliveries a run of the plan will record; Spark starts smaller and sooner for few."""
+    per_s = plan.messages_per_s + plan.deliveries_per_s
+    return max(1, round(per_s * plan.phases.load_ns / SECOND_NS))
 
 
 def _wait_for(analyst: Analyst, awake: threading.Event) -> None:

@@ -53,14 +53,15 @@ def doctor(
 
 
 def _needs_of(scenario: str, overrides: list[str], scale: float, *, broker_here: bool) -> Needs:
-    from battlebrokers.scenario.plan import build_plan  # only when a scenario is named: reading one takes a moment
+    # Only when a scenario is named: reading one takes a moment.
+    from battlebrokers.cli.conduct import expected_events
+    from battlebrokers.scenario.plan import build_plan
     from battlebrokers.scenario.reader import load_scenario
 
     plan = build_plan(load_scenario(scenario, overrides, scale).scenario)
-    per_s = plan.messages_per_s + plan.deliveries_per_s
     return Needs(
         connections=plan.device_count + plan.client_count,
-        events=round(per_s * plan.phases.load_ns / 1e9),
+        events=expected_events(plan),
         broker_here=broker_here,
     )
 
@@ -73,7 +74,8 @@ def _tell(checks: list[Check], scenario: str | None, needs: Needs) -> None:
         if check.state != "ok":
             _line(console, Text.assemble(" " * (_NAME_WIDTH + 2), check.meaning))
         if check.fix and (check.state != "ok" or check.name in _ADVISED_WHEN_OK):
-            _line(console, Text.assemble(" " * (_NAME_WIDTH + 2), ("fix: ", style), check.fix))
+            lead = "more: " if check.state == "ok" else "fix: "
+            _line(console, Text.assemble(" " * (_NAME_WIDTH + 2), (lead, style), check.fix))
     load = f"{format_count(needs.connections)} connections"
     if scenario:
         load = f"{scenario} ({load})"

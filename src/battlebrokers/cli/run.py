@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from battlebrokers.cli.conclusion import conclude, tell, worst
-from battlebrokers.cli.conduct import conduct
+from battlebrokers.cli.conduct import conduct, expected_events
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
     AsJson,
@@ -35,6 +35,7 @@ from battlebrokers.errors import ExitCode
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.pipeline.jvm import find_java
 from battlebrokers.run.orchestrator import RunRequest
+from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import load_scenario
 
 
@@ -80,8 +81,9 @@ def run(
     )
     codes = []
     find_java()
+    events = expected_events(build_plan(loaded.scenario, request.seed))
     # Spark wakes up at idle priority while broker and devices get ready, so that the verdict follows the last message.
-    with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master) as analyst:
+    with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master, events) as analyst:
         for repetition in range(1, loaded.scenario.repetitions + 1):
             times = f", {repetition} of {loaded.scenario.repetitions}" if loaded.scenario.repetitions > 1 else ""
             progress.begin(f"{loaded.scenario.name} on {broker}{times}")
