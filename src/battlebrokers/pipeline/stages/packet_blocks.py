@@ -28,6 +28,8 @@ PACKET = np.dtype(
 )  # fmt: skip
 """What following a conversation needs to know of a packet; addresses as in IPv6, IPv4 mapped into it."""
 
+_OPAQUE = np.dtype((np.void, PACKET.itemsize))
+
 Block = npt.NDArray[np.void]
 _MAPPED = np.uint64(0xFFFF << 32)
 MOST_PACKETS = 500_000
@@ -83,8 +85,7 @@ def _before(one: tuple[npt.NDArray[Any], ...], other: tuple[npt.NDArray[Any], ..
 
 def packed(block: Block) -> bytes:
     """A block as it travels: a quarter of its size, which takes less time than moving the rest would."""
-    content = block.tobytes()
-    smaller: bytes = _LZ4.compress(content, asbytes=True)
+    smaller: bytes = _LZ4.compress(block.view(np.uint8), asbytes=True)
     return len(block).to_bytes(_COUNT_BYTES, "little") + smaller
 
 
@@ -101,10 +102,10 @@ def split(block: Block, parts: int) -> Iterator[tuple[int, bytes]]:
         yield 0, packed(block)
         return
     part = (block["stream"].view(np.uint64) % np.uint64(parts)).astype(np.int64)
-    order = np.argsort(part, kind="stable")
+    order = np.argsort(_small(part, parts), kind="stable")
     ends = np.cumsum(np.bincount(part, minlength=parts))
     start = 0
-    ordered = block[order]
+    ordered = _taken(block, order)
     for number, end in enumerate(ends.tolist()):
         if end > start:
             yield number, packed(ordered[start:end])
@@ -134,9 +135,42 @@ def by_conversation(blocks: Iterable[bytes], most: int = MOST_PACKETS) -> Iterat
 
 
 def _sorted(blocks: list[Block]) -> Block:
-    packets: Block = np.concatenate(blocks) if blocks else np.empty(0, dtype=PACKET)
-    # Which task's block came first is chance: places in files decide between packets of one moment.
-    return packets[np.lexsort((packets["payload_at"], packets["captured_ns"], packets["stream"]))]
+    blocks = [block for block in blocks if len(block)]
+    if not blocks:
+        return np.empty(0, dtype=PACKET)
+    # Which task's block came first is chance; laid out by time, most captures are in order already.
+    blocks.sort(key=lambda block: int(block["captured_ns"][0]))
+    packets: Block = np.concatenate(blocks)
+    captured_ns, payload_at = packets["captured_ns"], packets["payload_at"]
+    pause_ns = np.diff(captured_ns)
+    in_order = (pause_ns > 0) | ((pause_ns == 0) & (payload_at[1:] >= payload_at[:-1]))
+    stream = _ranks(packets["stream"])
+    if in_order.all():
+        return _taken(packets, np.argsort(stream, kind="stable"))
+    # Places in files decide between packets of one moment.
+    return _taken(packets, np.lexsort((payload_at, captured_ns, stream)))
+
+
+def _ranks(values: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Numbers that are ordered as these, but as small as they can be."""
+    content = np.ascontiguousarray(values)
+    encoded = pa.Array.from_buffers(pa.int64(), len(content), [None, pa.py_buffer(content)]).dictionary_encode()
+    different = np.from_dlpack(encoded.dictionary)
+    rank = np.empty(len(different), dtype=np.int64)
+    rank[np.argsort(different)] = np.arange(len(different))
+    ranks: npt.NDArray[Any] = _small(rank, len(different))[np.from_dlpack(encoded.indices)]
+    return ranks
+
+
+def _small(numbers: npt.NDArray[np.int64], below: int) -> npt.NDArray[Any]:
+    """Of two octets if they fit: those are sorted by their digits, in a fraction of the time."""
+    return numbers.astype(np.uint16) if below <= 1 << 16 else numbers
+
+
+def _taken(block: Block, which: npt.NDArray[np.int64]) -> Block:
+    """Some of the rows, moved as wholes: numpy would copy them field by field."""
+    rows: Block = block.view(_OPAQUE)[which].view(PACKET)
+    return rows
 
 
 def _spill(file: IO[bytes], packets: Block) -> tuple[int, int]:
