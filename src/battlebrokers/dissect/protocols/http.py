@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from battlebrokers.dissect.http_heads import HEADS, Head, read_head
 from battlebrokers.dissect.registry import dissector
 from battlebrokers.dissect.talk import WHOLE_MESSAGE_BYTES, Dissection, Talk
 from battlebrokers.tables.message_header import HEADER_BYTES
@@ -22,14 +23,6 @@ _OPENING = re.compile(rb"[A-Z]{3,16} [^ \r\n]+ HTTP/1\.\d\r?\n")
 _METHODS = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE|CONNECT) (?:/|\*|https?:)")
 _CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]*)?\r?$")
 
-_HEADER = re.compile(
-    rb"(?:^|\n)(?:[\v\f\r\x1c-\x1f\x85\xa0][\t\v\f\r\x1c-\x20\x85\xa0]*)?"
-    rb"(content-length|transfer-encoding|connection|upgrade|sec-websocket-extensions|sec-websocket-protocol)"
-    rb"[\t\v\f\r\x1c-\x20\x85\xa0]*:([^\n]*(?:\n[ \t][^\n]*)*)",
-    re.IGNORECASE,
-)
-"""Spaces are those of `str.strip`."""
-
 _HEAD_BYTES = 64 * 1024
 _CHUNK_LINE_BYTES = 4096
 _HELD_BYTES = 4 << 20
@@ -37,6 +30,7 @@ _HELD_BYTES = 4 << 20
 _PIPELINED = 65_536
 _INTERIM = 16
 _TO_THE_END, _IN_CHUNKS = "end", "chunks"
+_CR = 13
 
 
 def _recognise(from_client: bytes, from_server: bytes) -> float:
@@ -121,26 +115,26 @@ class _Http:
     def _message(self, sender: int, data: bytes, at: int, pos: int) -> int:
         """The message at `pos`; returns where it ends, `pos` itself if there is more to come."""
         side = self._sides[sender]
-        if not _BEGINNING.match(data, pos, pos + 33):
-            return self._broken(sender, data, pos)
         body = _head_end(data, max(pos, pos + side.scanned - 3))
         if body < 0:
-            side.scanned = len(data) - pos
-            if side.scanned > _HEAD_BYTES:
+            if len(data) - pos > _HEAD_BYTES or not _BEGINNING.match(data, pos, pos + 33):
                 return self._broken(sender, data, pos)
+            side.scanned = len(data) - pos
             return pos
-        head = data[pos:body]
-        line, _, rest = head.partition(b"\n")
-        line = line.rstrip(b"\r")
-        if status := _STATUS.match(line):
-            return self._response(sender, data, at, pos, body, int(status[1]), _headers(rest))
-        request = _REQUEST.match(line)
+        stop = data.find(b"\n", pos, body)
+        rest = data[stop + 1 : body]
+        while stop > pos and data[stop - 1] == _CR:
+            stop -= 1
+        head = HEADS.get(rest) or read_head(rest)
+        if status := _STATUS.match(data, pos, stop):
+            return self._response(sender, data, at, pos, body, int(status[1]), head)
+        request = _REQUEST.match(data, pos, stop)
         if not request:
             return self._broken(sender, data, pos)
-        return self._request(sender, data, at, pos, body, request, _headers(rest))
+        return self._request(sender, data, at, pos, body, request, head)
 
     def _request(
-        self, sender: int, data: bytes, at: int, pos: int, body: int, line: re.Match[bytes], headers: dict[str, str]
+        self, sender: int, data: bytes, at: int, pos: int, body: int, line: re.Match[bytes], head: Head
     ) -> int:
         talk, side = self._talk, self._sides[sender]
         method, path = line[1].decode(), line[2].partition(b"?")[0].decode("utf-8", "replace")
@@ -148,7 +142,7 @@ class _Http:
             talk.add(sender, at + pos, at + body, "PRI")
             talk.become("http2")
             return body
-        end, number = self._tell(sender, data, at, pos, body, method, path, headers, until_close=False)
+        end, number = self._tell(sender, data, at, pos, body, method, path, head, until_close=False)
         if number < 0:
             return end
         talk.ask(sender, number, ordered=True)
@@ -160,19 +154,16 @@ class _Http:
         # Answered before it was whole, or given up by the talk: no answer to that one is to come.
         while len(side.asked) > talk.waiting(sender):
             side.asked.popleft()
-        changes = "upgrade" in headers and "upgrade" in headers.get("connection", "").lower()
-        side.holding = bool(side.asked) and (method == "CONNECT" or changes)
+        side.holding = bool(side.asked) and (method == "CONNECT" or head.upgrades)
         return end
 
-    def _response(
-        self, sender: int, data: bytes, at: int, pos: int, body: int, status: int, headers: dict[str, str]
-    ) -> int:
+    def _response(self, sender: int, data: bytes, at: int, pos: int, body: int, status: int, head: Head) -> int:
         talk, asker = self._talk, self._sides[1 - sender]
         method = asker.asked[0] if asker.asked else ""
         tunnel = method == "CONNECT" and 200 <= status < 300
         if status < 200 or status in (204, 304) or method == "HEAD" or tunnel:
-            headers = {**headers, "content-length": "0", "transfer-encoding": ""}
-        end, number = self._tell(sender, data, at, pos, body, str(status), "", headers, until_close=True)
+            head = replace(head, coding="", length=0, wrong_length=False)
+        end, number = self._tell(sender, data, at, pos, body, str(status), "", head, until_close=True)
         if number < 0:
             return end
         final = status >= 200 or status == 101
@@ -185,9 +176,9 @@ class _Http:
         if asker.asked:
             asker.asked.popleft()
         if status == 101:
-            talk.notes["extensions"] = headers.get("sec-websocket-extensions", "")
-            talk.notes["subprotocol"] = headers.get("sec-websocket-protocol", "")
-            talk.become(headers.get("upgrade", "websocket").strip().lower())
+            talk.notes["extensions"] = head.fields.get("sec-websocket-extensions", "")
+            talk.notes["subprotocol"] = head.fields.get("sec-websocket-protocol", "")
+            talk.become(head.fields.get("upgrade", "websocket").strip().lower())
         elif tunnel:
             talk.become("")
         if asker.holding and not asker.asked:
@@ -196,17 +187,16 @@ class _Http:
         return end
 
     def _tell(
-        self, sender: int, data: bytes, at: int, pos: int, body: int, kind: str, name: str, headers: dict[str, str], *,
+        self, sender: int, data: bytes, at: int, pos: int, body: int, kind: str, name: str, head: Head, *,
         until_close: bool,
     ) -> tuple[int, int]:  # fmt: skip
         """Tell a message with its body; returns where to read on and its number, -1 if it is not whole yet."""
         talk, side = self._talk, self._sides[sender]
-        coding = headers.get("transfer-encoding", "").rpartition(",")[2].strip().lower()
-        length = _content_length(headers.get("content-length", ""))
-        if coding != "chunked" and length is None and "content-length" in headers:
+        chunked, length = head.coding == "chunked", head.length
+        if head.wrong_length and not chunked:
             return self._broken(sender, data, pos), -1
         failed = kind >= "400" and kind.isdigit()
-        if coding == "chunked":
+        if chunked:
             end, payload = self._chunked(sender, data, pos, body)
             if end < 0:
                 return self._broken(sender, data, pos), -1
@@ -326,25 +316,6 @@ def _head_end(data: bytes, start: int) -> int:
     found = data.find(b"\n\r\n", start, stop)
     bare = data.find(b"\n\n", start, found + 1 if found >= 0 else stop)
     return bare + 2 if bare >= 0 else found + 3 if found >= 0 else -1
-
-
-def _headers(head: bytes) -> dict[str, str]:
-    """The header fields that matter, by lower-case name; repeated ones joined, folded lines unfolded."""
-    fields: dict[str, str] = {}
-    for name, text in _HEADER.findall(head):
-        key = name.decode("ascii").lower()
-        value = " ".join([line.strip() for line in text.decode("latin-1").split("\n")])
-        fields[key] = f"{fields[key]}, {value}" if key in fields else value
-    return fields
-
-
-def _content_length(value: str) -> int | None:
-    """Also when it is repeated; None if it is no number."""
-    if "," in value:
-        values = {part.strip() for part in value.split(",")}
-        value = values.pop() if len(values) == 1 else ""
-    value = value.strip()
-    return int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else None
 
 
 def _chunk(data: bytes, here: int) -> tuple[int, int]:
