@@ -22,6 +22,7 @@ from battlebrokers.cli.pcap import pcap
 from battlebrokers.cli.report import report
 from battlebrokers.cli.run import run
 from battlebrokers.cli.schema import schema
+from battlebrokers.cli.sdn import sdn_app
 from battlebrokers.cli.trace import explain, trace
 from battlebrokers.errors import BattleError, ExitCode
 
@@ -46,6 +47,7 @@ app.command("list")(list_runs)
 app.command("report")(report)
 app.command("compare")(compare)
 app.add_typer(brokers_app, name="brokers")
+app.add_typer(sdn_app, name="sdn")
 app.command("doctor")(doctor)
 app.command("schema")(schema)
 

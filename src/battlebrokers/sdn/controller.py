@@ -18,9 +18,11 @@ from typing import Any, Final
 
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.sdn.core import broker
-from battlebrokers.sdn.core.instructions import CONTROLLER, Output
+from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
+from battlebrokers.sdn.core.frames import udp_frame
+from battlebrokers.sdn.core.instructions import CONTROLLER, THROUGH_TABLES, Output, Send
 from battlebrokers.sdn.core.network import Port
-from battlebrokers.sdn.core.resources import Directory
+from battlebrokers.sdn.core.resources import Directory, Mode, Resource, Source
 from battlebrokers.sdn.openflow.channel import Channel, Introduction
 from battlebrokers.sdn.openflow.codec import action_bytes
 from battlebrokers.sdn.store import Store, remembered
@@ -132,6 +134,28 @@ class Controller:
             touched = self._adopt(broker.directory_changed(self.state, directory))
             self._remember()
             await self._in_effect(touched)
+
+    async def create(self, mode: Mode = Mode.TREE, source: Source = Source.PUBLISHER) -> Resource:
+        """A new resource at the next free address; publishing on it works from now on."""
+        made: list[Resource] = []
+
+        def created(directory: Directory) -> Directory:
+            directory, resource = directory.created(mode, source)
+            made.append(resource)
+            return directory
+
+        await self.change(created)
+        return made[0]
+
+    def publish(self, address: str, payload: bytes, port: int) -> int:
+        """Send a message of our own through the tables of the first switch there is; returns its number."""
+        resource = self.state.directory[address]
+        if not self.channels:
+            raise EnvironmentNotReady("no switch is connected", hint="bb sdn lab up paper")
+        switch = min(self.channels)
+        frame = udp_frame(VIRTUAL_MAC, resource.address, VIRTUAL_MAC, resource.address, port, payload)
+        self.channels[switch].tell([Send((Output(THROUGH_TABLES),), frame)])
+        return switch
 
     async def forget_host(self, mac: str) -> None:
         """Take a host as gone; it is seen anew when it speaks again."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 CONTROLLER: Final = 0xFFFFFFFD
+THROUGH_TABLES: Final = 0xFFFFFFF9
+"""Treat it as if it had just come in; only for frames the controller sends."""
 IN_PORT: Final = 0xFFFFFFF8
 """Back where it came from: an output names it or it never happens."""
 

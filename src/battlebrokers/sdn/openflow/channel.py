@@ -28,7 +28,7 @@ from battlebrokers.sdn.openflow.codec import (
     message,
     read_groups,
     read_meters,
-    read_rules,
+    read_rule,
     removal,
     sent,
 )
@@ -292,7 +292,7 @@ class Channel(asyncio.Protocol):
     async def _read_tables(self) -> Tables:
         """What it already knows of us; what is somebody else's is removed."""
         rules: dict[Any, Rule] = {}
-        for rule in read_rules(await self.flow_stats()):
+        for rule in map(read_rule, await self.flow_stats()):
             if isinstance(rule, Foreign):
                 self._send(removal(rule))
             else:

@@ -97,13 +97,12 @@ def removal(foreign: Foreign) -> Any:
     )  # fmt: skip
 
 
-def read_rules(stats: Iterable[Any]) -> Iterator[Rule | Foreign]:
-    """The rules in a reply to a question for flows."""
-    for flow in stats:
-        try:
-            yield _rule(flow)
-        except _UnreadableError:
-            yield Foreign(flow.table_id, flow.priority, flow.match)
+def read_rule(flow: Any) -> Rule | Foreign:
+    """A rule in a reply to a question for flows."""
+    try:
+        return _rule(flow)
+    except _UnreadableError:
+        return Foreign(flow.table_id, flow.priority, flow.match)
 
 
 def read_groups(descriptions: Iterable[Any]) -> Iterator[Group | int]:

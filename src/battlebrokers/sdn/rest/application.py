@@ -1,0 +1,37 @@
+"""The web application: REST, OpenAPI and the page, around one controller. Served by `bb sdn controller`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse
+
+from battlebrokers.errors import BattleError, InputError
+from battlebrokers.sdn.controller import Controller
+from battlebrokers.sdn.core.resources import AlreadySubscribedError, UnknownResourceError, UnknownSubscriberError
+from battlebrokers.sdn.observer import Observer
+from battlebrokers.sdn.rest.api import api_routes
+from battlebrokers.sdn.rest.original import original_routes
+
+_PAGE: Final = Path(__file__).parent / "page.html"
+_STATUS: Final = {UnknownResourceError: 404, UnknownSubscriberError: 404, AlreadySubscribedError: 409}
+
+
+def application(controller: Controller) -> FastAPI:
+    """Everything over HTTP."""
+    app = FastAPI(title="BattleBrokers: the broker inside the network", version="1")
+
+    @app.exception_handler(BattleError)
+    async def explain(_: Request, fault: BattleError) -> JSONResponse:
+        status = _STATUS.get(type(fault), 422 if isinstance(fault, InputError) else 503)
+        return JSONResponse({"message": fault.message, "hint": fault.hint}, status_code=status)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(_PAGE)
+
+    app.include_router(original_routes(controller))
+    app.include_router(api_routes(controller, Observer(controller)))
+    return app

@@ -1,0 +1,168 @@
+"""What goes over REST: requests checked, answers described. Pydantic models, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from battlebrokers.errors import InputError
+from battlebrokers.sdn.core.addresses import host_ipv4, mac
+from battlebrokers.sdn.core.resources import Mode, Source
+
+_LARGEST_TEXT = 1400
+
+
+def _checked_mac(text: str) -> str:
+    try:
+        return mac(text)
+    except InputError as fault:
+        raise ValueError(f"{fault.message}: {fault.hint}") from fault
+
+
+def _checked_ipv4(text: str) -> str:
+    try:
+        return host_ipv4(text)
+    except InputError as fault:
+        raise ValueError(f"{fault.message}: {fault.hint}") from fault
+
+
+Mac = Annotated[str, AfterValidator(_checked_mac), Field(examples=["00:00:00:00:00:01"])]
+HostAddress = Annotated[str, AfterValidator(_checked_ipv4), Field(examples=["10.0.0.1"])]
+
+
+class Request(BaseModel):
+    """Something asked; unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewResource(Request):
+    """A resource to create."""
+
+    mode: Mode = Mode.TREE
+    source: Source = Source.PUBLISHER
+
+
+class ChangedResource(Request):
+    """What is to be different."""
+
+    mode: Mode | None = None
+    source: Source | None = None
+
+
+class Subscription(Request):
+    """A subscriber, by the addresses of its interface."""
+
+    mac: Mac
+    ipv4: HostAddress
+
+
+class TestMessage(Request):
+    """A message to publish from the controller, for trying out."""
+
+    __test__ = False
+
+    text: Annotated[str, Field(max_length=_LARGEST_TEXT)] = "hello"
+    port: Annotated[int, Field(ge=1, le=65535)] = 5005
+
+
+class OriginalResource(Request):
+    """The original's way to name a resource."""
+
+    resource: str
+
+
+class OriginalSubscriber(BaseModel):
+    """The original's way to subscribe."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    ipv4: HostAddress = Field(alias="IpAddress")
+    mac: Mac = Field(alias="MACAddress")
+
+
+class OriginalLeaver(BaseModel):
+    """The original's way to unsubscribe."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    mac: Mac = Field(alias="MAC")
+
+
+class Problem(BaseModel):
+    """What went wrong and what to do."""
+
+    message: str
+    hint: str = ""
+
+
+class SubscriberAnswer(BaseModel):
+    """One subscriber."""
+
+    mac: str
+    ipv4: str
+    seen_at: str = Field(description="Switch and port, such as s1:2; empty as long as nobody has seen it.")
+
+
+class ResourceAnswer(BaseModel):
+    """One resource with what it has done."""
+
+    address: str
+    id: int
+    mode: Mode
+    source: Source
+    subscribers: list[SubscriberAnswer]
+    published: int
+    delivered: int
+    refused: int = Field(description="Messages its own subscribers tried to publish.")
+
+
+class SwitchAnswer(BaseModel):
+    """One switch."""
+
+    number: int
+    connected: bool
+    description: str
+    ports: list[int]
+    rules: int
+    groups: int
+    packet_ins: int
+    packet_outs: int
+    errors: int
+    malformed: int
+
+
+class LinkAnswer(BaseModel):
+    """One link, by its ends."""
+
+    ends: tuple[tuple[int, int], tuple[int, int]]
+    packets: int = Field(description="Packets that crossed it in both directions.")
+
+
+class HostAnswer(BaseModel):
+    """One host."""
+
+    mac: str
+    ipv4: str
+    switch: int
+    port: int
+
+
+class TopologyAnswer(BaseModel):
+    """The network as the broker sees it."""
+
+    switches: list[SwitchAnswer]
+    links: list[LinkAnswer]
+    hosts: list[HostAnswer]
+
+
+class StatisticsAnswer(BaseModel):
+    """What happened since the controller started."""
+
+    resources: dict[str, ResourceAnswer]
+    drops: dict[str, int] = Field(description="Frames dropped, by kind, in switches and in the controller.")
+    refused_questions: int = Field(description="Questions of switches beyond the limit, not looked at.")
+    packet_ins: int
+    packet_outs: int
+    malformed: int
