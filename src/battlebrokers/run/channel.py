@@ -6,6 +6,8 @@ Used between orchestrator, worker and engine processes of one machine. The far s
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import socket
 import struct
 import sys
@@ -14,11 +16,13 @@ from pathlib import Path
 
 import msgspec
 
+from battlebrokers.errors import BattleError
 from battlebrokers.run.messages import Control
 
 _LENGTH = struct.Struct(">I")
 _MAX_BYTES = 1 << 30
 _STOP_TIMEOUT_S = 60.0
+_GONE_WITHIN_S = 2.0
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Control] = msgspec.msgpack.Decoder(Control)
 
@@ -90,3 +94,18 @@ async def end(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
+
+
+async def why_it_left(process: asyncio.subprocess.Process, run: Path) -> BattleError:
+    """What to tell of a worker that closed its channel before its work was done."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _GONE_WITHIN_S)
+    code = process.returncode
+    how = "fell silent"
+    if code is not None:
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+    return BattleError(
+        f"the worker process {how} before its work was done",
+        hint=f"`bb analyze {run}` tells what was measured until then; recorded/logs there may tell more."
+        + (" The kernel kills like that when memory runs out; `dmesg` says so." if code == -signal.SIGKILL else ""),
+    )

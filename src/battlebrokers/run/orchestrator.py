@@ -23,7 +23,7 @@ from battlebrokers.errors import BattleError, ContenderError, EnvironmentNotRead
 from battlebrokers.record.capture_tool import Limits
 from battlebrokers.record.segments import write_rows
 from battlebrokers.run.capturing import Capturing
-from battlebrokers.run.channel import Channel, end, spawn
+from battlebrokers.run.channel import Channel, end, spawn, why_it_left
 from battlebrokers.run.fitness import refuse_what_cannot_be_honoured, settled_for
 from battlebrokers.run.host import boot_id, raise_open_files_limit
 from battlebrokers.run.hosting import death_notice, sampler_of, start_patiently
@@ -164,6 +164,9 @@ class Orchestrator:
             self._logbook.write()
             await self._register(contender)
             await self._battle(contender, place)
+        except BattleError as error:
+            self._end_early("broker-failed" if isinstance(error, ContenderError) else "failed", error.message)
+            raise
         finally:
             await self._unregister(place)
             await asyncio.to_thread(contender.stop)
@@ -184,11 +187,7 @@ class Orchestrator:
         self._registering = Registering(contender, self._plan, self._anchor.reader(), self._look_at_registration)
         if self._told_to_stop:
             self._registering.stop()
-        try:
-            self._registered = await self._registering.register()
-        except BattleError as error:
-            self._end_early("broker-failed", error.message)
-            raise
+        self._registered = await self._registering.register()
 
     async def _unregister(self, place: Path) -> None:
         if self._registering is not None:
@@ -202,7 +201,7 @@ class Orchestrator:
         self._hello, self._prepared, self._finished = loop.create_future(), loop.create_future(), loop.create_future()
         process, channel = await spawn("worker-0", place / "recorded" / "logs" / "worker-0.log")
         self._channel = channel
-        listening = loop.create_task(self._listen(channel))
+        listening = loop.create_task(self._listen(channel, process, place))
         watching = loop.create_task(self._keep_watch(contender))
         sampler = sampler_of(contender, process.pid, place, self._anchor.reader())
         sampler.start()
@@ -297,7 +296,7 @@ class Orchestrator:
         if self._channel is not None:
             self._channel.send(Stop(detail))
 
-    async def _listen(self, channel: Channel) -> None:
+    async def _listen(self, channel: Channel, worker: asyncio.subprocess.Process, place: Path) -> None:
         assert self._hello is not None
         assert self._prepared is not None
         assert self._finished is not None
@@ -316,7 +315,8 @@ class Orchestrator:
             elif isinstance(message, Failed):
                 kind = _FAILURES.get(message.exit_code, BattleError)
                 self._give_up(kind(f"a worker failed: {message.message}", hint=message.hint))
-        self._give_up(BattleError("the worker ended before its work was done", hint="see recorded/logs/worker-0.log"))
+        if not self._finished.done():
+            self._give_up(await why_it_left(worker, place))
 
     def _give_up(self, error: BattleError) -> None:
         for future in (self._hello, self._prepared, self._finished):
