@@ -118,6 +118,7 @@ Steps = Annotated[list[Step], OneOrMany]
 class Remove(Strict):
     """What is said at the end to clean up."""
 
+    attribute: Steps = []
     resource: Steps = []
     device: Steps = []
     client: Steps = []
@@ -129,7 +130,9 @@ class Register(Strict):
     login: Steps = []
     """Said once; what it keeps is known everywhere as `${controller.NAME}`."""
     resource: Steps = []
-    """Said once for every topic of the plan; what it keeps is known wherever the topic is."""
+    """Said once for every topic of the plan, with `model` for every resource; what it keeps is known to the topic."""
+    attribute: Steps = []
+    """Said after that for every attribute; needs `model`."""
     device: Steps = []
     """Said once for every device; what it keeps is known to that device."""
     client: Steps = []

@@ -21,6 +21,8 @@ RUN_NAMES = ("host", "run", "username", "password")
 """Known to everybody, the controller included."""
 NODE_NAMES = (*RUN_NAMES, "name", "role", "number", "client_id", "fleet")
 TOPIC_NAMES = ("topic", "resource")
+ATTRIBUTE = "attribute"
+"""Known of a topic where the file has a `model`."""
 MESSAGE_NAMES = ("payload", "id", "seq", *TOPIC_NAMES)
 
 _ANY_PLACEHOLDER = re.compile(r"\$\{[^}]*\}?")
@@ -32,21 +34,26 @@ def kept_by(steps: Iterable[Step]) -> set[str]:
     return {name for step in steps for name in step.keep}
 
 
-def check_dialect(register: Register, speak: Speak, addresses: Sequence[str]) -> Iterator[KeyMistake]:
+def check_dialect(
+    register: Register, speak: Speak, addresses: Sequence[str], *, has_model: bool
+) -> Iterator[KeyMistake]:
     """What is wrong with a dialect; `addresses` are the names of ports and companions."""
-    yield from _Checks(register, speak, addresses).all()
+    yield from _Checks(register, speak, addresses, has_model=has_model).all()
 
 
 class _Checks:
-    def __init__(self, register: Register, speak: Speak, addresses: Sequence[str]) -> None:
+    def __init__(self, register: Register, speak: Speak, addresses: Sequence[str], *, has_model: bool) -> None:
         self._register = register
+        self._has_model = has_model
         self._speak = speak
         called_back = any(
             speech.subscribe is not None and speech.subscribe.way == "callback" for speech in speak.spoken.values()
         )
         controller = {f"controller.{name}" for name in kept_by(register.login)}
         self._everybody = {*RUN_NAMES, *addresses, *controller}
-        self._of_topic = {*TOPIC_NAMES, *kept_by(register.resource)}
+        self._of_resource = {"resource", *([] if has_model else ["topic"])}
+        self._of_topic = {*TOPIC_NAMES, *kept_by([*register.resource, *register.attribute])}
+        self._of_topic |= {ATTRIBUTE} if has_model else set()
         self._node = {*NODE_NAMES, *addresses, *controller}
         self._device = self._node | kept_by(register.device)
         self._callback = {"callback"} if called_back else set()
@@ -62,17 +69,27 @@ class _Checks:
         register = self._register
         first = {*RUN_NAMES, *(name for name in self._everybody if not name.startswith("controller."))}
         yield from self._in_order(register.login, ("register", "login"), first, REQUESTS)
-        about_topic = self._everybody | {"topic", "resource"}
-        yield from self._in_order(register.resource, ("register", "resource"), about_topic, REQUESTS)
+        resource = self._everybody | self._of_resource
+        yield from self._in_order(register.resource, ("register", "resource"), resource, REQUESTS)
+        yield from self._attributes(resource)
         yield from self._in_order(register.device, ("register", "device"), self._node, REQUESTS)
         client = self._node | self._callback
         yield from self._in_order(register.client, ("register", "client"), client, REQUESTS)
         remove = register.remove
-        yield from self._in_order(
-            remove.resource, ("register", "remove", "resource"), self._everybody | self._of_topic, REQUESTS
-        )
+        resource |= kept_by(register.resource)
+        yield from self._in_order(remove.resource, ("register", "remove", "resource"), resource, REQUESTS)
         yield from self._in_order(remove.device, ("register", "remove", "device"), self._device, REQUESTS)
         yield from self._in_order(remove.client, ("register", "remove", "client"), self._client, REQUESTS)
+
+    def _attributes(self, resource: set[str]) -> Iterator[KeyMistake]:
+        made, removed = self._register.attribute, self._register.remove.attribute
+        known = resource | kept_by(self._register.resource) | {"topic", ATTRIBUTE}
+        for steps, path in ((made, ("register", "attribute")), (removed, ("register", "remove", "attribute"))):
+            if steps and not self._has_model:
+                yield path, "there are no attributes without a `model`", "model: {attribute: last-level}"
+            else:
+                yield from self._in_order(steps, path, known, REQUESTS)
+            known = known | kept_by(made)
 
     def _speech(self, speech: Speech, protocol: str, path: KeyPath) -> Iterator[KeyMistake]:
         verbs = SAID_OVER[protocol]

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from battlebrokers.contenders.dialect import WAYS, Notified, Pattern, Register, Speech, Step, Subscribe
-from battlebrokers.contenders.dialect_checks import TOPIC_NAMES, kept_by, names_used
+from battlebrokers.contenders.dialect_checks import ATTRIBUTE, TOPIC_NAMES, kept_by, names_used
 from battlebrokers.contenders.spec import Contender
 from battlebrokers.protocols.script import Listening, Notification, Say, Script
 
@@ -24,12 +24,17 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
     login: list[Say] = []
     """Once; what it keeps is `controller.NAME` for everybody."""
     resource: list[Say] = []
-    """Once for every topic."""
+    """Once for every topic; with a model once for every resource."""
+    attribute: list[Say] = []
+    """With a model, once for every topic."""
     device: list[Say] = []
     client: list[Say] = []
+    remove_attribute: list[Say] = []
     remove_resource: list[Say] = []
     remove_device: list[Say] = []
     remove_client: list[Say] = []
+    has_model: bool = False
+    """Topics are attributes of resources."""
 
 
 def registration_of(contender: Contender) -> Registration | None:
@@ -40,11 +45,14 @@ def registration_of(contender: Contender) -> Registration | None:
     return Registration(
         login=_says(register.login),
         resource=_says(register.resource),
+        attribute=_says(register.attribute),
         device=_says(register.device),
         client=_says(register.client),
+        remove_attribute=_says(register.remove.attribute),
         remove_resource=_says(register.remove.resource),
         remove_device=_says(register.remove.device),
         remove_client=_says(register.remove.client),
+        has_model=contender.model is not None,
     )
 
 
@@ -52,7 +60,8 @@ def scripts_of(contender: Contender) -> dict[str, Script]:
     """Protocol → how it is spoken; a protocol the contender speaks plainly has none."""
     if contender.speak is None:
         return {}
-    about_topic = {*TOPIC_NAMES, *kept_by((contender.register_ or Register()).resource)}
+    register = contender.register_ or Register()
+    about_topic = {*TOPIC_NAMES, ATTRIBUTE, *kept_by([*register.resource, *register.attribute])}
     return {protocol: _script(protocol, speech, about_topic) for protocol, speech in contender.speak.spoken.items()}
 
 

@@ -78,7 +78,8 @@ def start_contender(
     if where:
         raise UsageError(
             f"{contender.name} is started here, and not on {where}: its file does not say at which ports it is there",
-            hint=f"Give its URL, such as mqtt://{where}:1883, or a file with `run: {{external: true}}`.",
+            hint="Give a file of your own with `run: {external: true}` and its ports, or its URL if it speaks plain MQTT, "
+            "AMQP or CoAP.",
         )
     return start_described(contender, profile, folder, host, tls, listener)
 
@@ -165,6 +166,7 @@ def _start_main(
             pairing=contender.pairing,
             scripts=scripts_of(contender),
             registration=registration_of(contender),
+            model=contender.model,
             known=_addresses(host, place.ports.numbers),
             beside=beside,
             process=process,
@@ -243,6 +245,7 @@ def _visit(contender: Contender, host: str, listener: Listener | None) -> Runnin
         pairing=contender.pairing,
         scripts=scripts_of(contender),
         registration=registration_of(contender),
+        model=contender.model,
         known=values,
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from battlebrokers.contenders import dialect, needs, services, spec
+from battlebrokers.contenders import dialect, model, needs, services, spec
 from battlebrokers.contenders.dialect_checks import MESSAGE_NAMES, NODE_NAMES, RUN_NAMES
 from battlebrokers.contenders.spec_checks import ALWAYS_KNOWN, TLS_NAMES
 
@@ -40,6 +40,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`services`", services.Service),
     ("`metrics` of a service", services.Metrics),
     ("`hints`", spec.FailureHint),
+    ("`model`", model.Model),
     ("`register`", dialect.Register),
     ("`remove`", dialect.Remove),
     ("`speak`", dialect.Speak),
@@ -135,7 +136,8 @@ In `register` and `speak`, with `${{name|filter}}` where another form is wanted:
   `${{controller.NAME}}` for what `register.login` kept
 - said by or for a device or client: {listed(NODE_NAMES)},
   and what its own steps kept
-- about a topic: `${{topic}}`, `${{resource}}` (the topic as one word), and what `register.resource` kept
+- about a topic: `${{topic}}`, `${{resource}}` (the topic as one word), and what `register.resource` kept; with a `model`
+  `${{resource}}` is the topic without its last level, `${{attribute}}` that level, and `register.attribute` keeps as well
 - when publishing: {listed(MESSAGE_NAMES)},
   `${{listener.NAME}}` (a list: what `register.client` kept for each who listens)
 - when subscribing: `${{filter}}` with `wildcards`, else `${{topic}}` and `${{resource}}`;

@@ -14,6 +14,7 @@ from typing import Self
 import psutil
 
 from battlebrokers.contenders.dialogue import Registration
+from battlebrokers.contenders.model import Model
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.readiness import all_accept
@@ -51,6 +52,8 @@ class RunningContender:
     """Protocol → how it is spoken, for protocols spoken in a dialect of its own."""
     registration: Registration | None = field(default=None, repr=False)
     """What the controller says before and after a run."""
+    model: Model | None = field(default=None, repr=False)
+    """What topics become in it, where its file says so."""
     known: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What every template of its dialect may use: `host`, `port.NAME`, ports of companions."""
     beside: list[RunningContender] = field(default_factory=list, repr=False)

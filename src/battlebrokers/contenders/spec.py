@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from battlebrokers.contenders.dialect import Expected, Register, Speak, expected
+from battlebrokers.contenders.model import Model
 from battlebrokers.contenders.needs import Need, PackageManager, VersionSource, version_key
 from battlebrokers.contenders.services import Metrics, Pairing, Service
 from battlebrokers.contenders.strict import Name, Strict
@@ -241,6 +242,8 @@ class Contender(Strict):
     logs: list[str] = []
     """Log files it writes itself (glob in its folder); what it prints is always kept."""
     hints: list[FailureHint] = []
+    model: Model | None = None
+    """What topics become in it; when absent every topic is a resource, `${resource}`, without attributes."""
     register_: Register | None = Field(default=None, alias="register")
     """What the controller says before and after a run."""
     speak: Speak | None = None

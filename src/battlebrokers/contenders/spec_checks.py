@@ -37,7 +37,8 @@ def cross_checks(contender: Contender, ports_of: Callable[[str], Sequence[str] |
         companions += [f"{name}.{port}" for port in ports or ()]
     addresses = [*(f"port.{port}" for port in contender.ports), *companions]
     yield from _templates(contender, addresses)
-    yield from check_dialect(contender.register_ or Register(), contender.speak or Speak(), addresses)
+    register, speak = contender.register_ or Register(), contender.speak or Speak()
+    yield from check_dialect(register, speak, addresses, has_model=contender.model is not None)
     spoken = contender.speak.spoken if contender.speak is not None else {}
     offered = {protocol_of(key) for key in contender.endpoints}
     for protocol in spoken:

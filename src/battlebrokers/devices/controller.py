@@ -16,6 +16,7 @@ import aiohttp
 import yarl
 
 from battlebrokers.contenders.broker_url import BrokerUrl
+from battlebrokers.contenders.model import facts_of
 from battlebrokers.errors import ContenderError, InputError
 from battlebrokers.protocols import phrase
 from battlebrokers.protocols.script import Known, Say, Script
@@ -78,7 +79,9 @@ class Controller:
         self._watch = watch
         self._stopped = False
         self._done = self._of = 0
-        self._made: dict[str, list[_Subject]] = {"resource": [], "device": [], "client": []}
+        self._made: dict[str, list[_Subject]] = {
+            "resource": [], "attribute": [], "device": [], "client": [],
+        }  # fmt: skip
         self._by_all: Known = dict(known_by_all)
         self.rows: list[Row] = []
         """Every call so far, for `operations`."""
@@ -91,7 +94,8 @@ class Controller:
         """Log in, then register topics, devices and clients; raises ContenderError at the first that fails."""
         steps, plan = self._steps, self._plan
         counts = {
-            "resource": len(plan.matching.topics) if steps.resource else 0,
+            "resource": len(self._resource_names()) if steps.resource else 0,
+            "attribute": len(plan.matching.topics) if steps.attribute else 0,
             "device": plan.device_count if steps.device else 0,
             "client": plan.client_count if steps.client else 0,
         }
@@ -103,6 +107,7 @@ class Controller:
                 self._by_all |= {f"controller.{name}": value for name, value in login.kept.items()}
             everyone = (
                 ("resource", steps.resource, self._resources()),
+                ("attribute", steps.attribute, self._attributes()),
                 ("device", steps.device, self._nodes("device", plan.devices())),
                 ("client", steps.client, self._nodes("client", plan.clients())),
             )
@@ -112,14 +117,15 @@ class Controller:
         return Registered(
             self._by_all,
             {node_key(each.role, each.number): each.kept for role in ("device", "client") for each in self._made[role]},
-            {each.name: each.kept for each in self._made["resource"]},
+            self._kept_of_topics(),
         )
 
     async def remove(self) -> int:
         """Remove clients, devices and topics again; failures are recorded, and counted in the answer."""
         steps = self._steps
         backwards = (
-            ("client", steps.remove_client), ("device", steps.remove_device), ("resource", steps.remove_resource),
+            ("client", steps.remove_client), ("device", steps.remove_device),
+            ("attribute", steps.remove_attribute), ("resource", steps.remove_resource),
         )  # fmt: skip
         self._stopped = False
         self._done, self._of = 0, sum(len(self._made[role]) for role, says in backwards if says)
@@ -138,9 +144,33 @@ class Controller:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
+    def _resource_names(self) -> list[str]:
+        """Topics; with a model the resources they belong to, each once."""
+        topics = self._plan.matching.topics
+        return list(dict.fromkeys(facts_of(topic)["resource"] for topic in topics) if self._steps.has_model else topics)
+
     def _resources(self) -> Iterator[_Subject]:
+        for number, name in enumerate(self._resource_names()):
+            facts: Known = {"resource": name} if self._steps.has_model else topic_facts(name)
+            yield _Subject("resource", number, {**self._by_all, **facts}, {}, name)
+
+    def _attributes(self) -> Iterator[_Subject]:
+        kept = {each.name: each.kept for each in self._made["resource"]}
         for number, topic in enumerate(self._plan.matching.topics):
-            yield _Subject("resource", number, {**self._by_all, **topic_facts(topic)}, {}, topic)
+            facts = facts_of(topic)
+            known = {**self._by_all, "topic": topic, **facts, **kept.get(facts["resource"], {})}
+            yield _Subject("attribute", number, known, {}, topic)
+
+    def _kept_of_topics(self) -> dict[str, Known]:
+        """What is known of each topic from its resource and its attribute."""
+        resources = {each.name: each.kept for each in self._made["resource"]}
+        if not self._steps.has_model:
+            return resources
+        attributes = {each.name: each.kept for each in self._made["attribute"]}
+        return {
+            topic: {**resources.get(facts_of(topic)["resource"], {}), **attributes.get(topic, {})}
+            for topic in self._plan.matching.topics
+        }
 
     def _nodes(self, role: str, nodes: Iterable[DevicePlan | ClientPlan]) -> Iterator[_Subject]:
         for node in nodes:

@@ -117,7 +117,7 @@ class Talk(Hearing):
 
     def _bind(self, say: Say, topic: bytes) -> Request:
         name = topic.decode("utf-8", "replace")
-        known = {**self.known(), **self.options.known_of_topics.get(name, {}), **_called(name)}
+        known = {**self.known(), **_called(name), **self.options.known_of_topics.get(name, {})}
         try:
             request = Request(say, known, ("payload", "id", "seq"))
         except InputError as error:
@@ -229,7 +229,7 @@ class Talk(Hearing):
         if not listening.wildcards:
             known = self.options.known_of_topics
             topics = [topic for topic in known if filter_matches(wanted.filter, topic)] or topics
-        return [{**self.options.known_of_topics.get(topic, {}), **_called(topic), "filter": topic} for topic in topics]
+        return [{**_called(topic), **self.options.known_of_topics.get(topic, {}), "filter": topic} for topic in topics]
 
     async def _along(
         self, says: Sequence[Say], places: list[Known], wanted: Subscription, said: dict[int, Known]

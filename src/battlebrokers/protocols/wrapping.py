@@ -121,7 +121,8 @@ def subscribing(
 
 def _known(options: LinkOptions, topic: str, learned: Known | None) -> Known:
     of_topic = options.known_of_topics.get(topic, {})
-    return {**options.known, **(learned or {}), **of_topic, "topic": topic, "resource": resource_of(topic)}
+    # What a contender makes of a topic goes before what a topic is called without a word from it.
+    return {**options.known, **(learned or {}), "topic": topic, "resource": resource_of(topic), **of_topic}
 
 
 def kept(say: Say, document: Any, headers: dict[str, str], status: int) -> Known | str:

@@ -1,7 +1,7 @@
 """Fitness: whether a contender can honour a scenario, and what it is spoken to in where a scenario leaves that open.
 
 Called before anything is started. Refused with all the reasons, never approximated. A broker given by URL is taken at
-its word: nobody has said what it can do, and its URL decides protocol and transport.
+its word: nobody has said what it can do, and its URL decides protocol and transport. Our links' own limits hold there.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from battlebrokers.scenario.resolve import BUILT_IN, settled
 
 def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
     """Raise when the broker is not here, or cannot do what the scenario asks."""
-    scenario = settled_for(scenario, broker)
+    scenario = _with_protocols(scenario, broker)
     if is_url(broker):
-        reasons = [*_strangers(scenario, parse_broker_url(broker).protocol)]
+        protocol = parse_broker_url(broker).protocol
+        plainly = {protocol: Offer(protocol, (protocol,))}
+        reasons = [*_strangers(scenario, protocol), *_beyond_links(scenario, plainly)]
     else:
         contender = find_contender(broker)
         # Who runs elsewhere need not be here, and tells nobody its version.
@@ -45,6 +47,13 @@ def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
 
 
 def settled_for(scenario: Scenario, broker: str) -> Scenario:
+    """The scenario as this broker gets it: with its protocols, and with topics spread over its data model."""
+    chosen = _with_protocols(scenario, broker)
+    model = None if is_url(broker) else find_contender(broker).model
+    return chosen if model is None else model.spread(chosen)
+
+
+def _with_protocols(scenario: Scenario, broker: str) -> Scenario:
     """The scenario with `protocol: auto` replaced by what this broker speaks: HTTP first, then its file's order.
 
     Publishing and listening are chosen apart, because a broker that bridges protocols may offer them on different ones.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from battlebrokers.contenders.broker_url import parse_broker_url
 from battlebrokers.contenders.lifecycle import RunningContender
+from battlebrokers.contenders.model import facts_of
 from battlebrokers.devices.controller import Controller, Registered, listeners_of_topics
 from battlebrokers.errors import ContenderError
 from battlebrokers.protocols.script import Known
@@ -61,6 +62,9 @@ class Registering:
                 registered = await self._controller.register()
             finally:
                 self.phase = ""
+        if self._contender.model is not None:
+            for topic in self._plan.matching.topics:
+                registered.topics.setdefault(topic, {}).update(facts_of(topic))
         listeners_of_topics(self._plan, registered, self._contender.scripts)
         return registered
 

@@ -10,7 +10,7 @@ OPERATIONS = Table(
     about="One connect, subscribe, register, … with its start, end and outcome.",
     columns=(
         Column("worker", "string", "The worker process it ran in; `orchestrator` for what the controller did."),
-        Column("role", "string", "`device` or `client`; what the controller did: also `resource` (a topic) and `controller` (itself)."),
+        Column("role", "string", "`device` or `client`; what the controller did: also `resource`, `attribute` (topics) and `controller` (itself)."),
         Column("node", "int32", "The device's or client's number; of a resource the place of its topic in the plan."),
         Column("kind", "string", "`connect`, `subscribe`, `unsubscribe`, `disconnect`, `lost` (the connection broke); of the controller, each one HTTP request: `login`, `register`, `remove`."),
         Column("started_ns", "int64", "When it began (run time)."),
