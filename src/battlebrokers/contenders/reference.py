@@ -136,8 +136,9 @@ In `register` and `speak`, with `${{name|filter}}` where another form is wanted:
   `${{controller.NAME}}` for what `register.login` kept
 - said by or for a device or client: {listed(NODE_NAMES)},
   and what its own steps kept
-- about a topic: `${{topic}}`, `${{resource}}` (the topic as one word), and what `register.resource` kept; with a `model`
-  `${{resource}}` is the topic without its last level, `${{attribute}}` that level, and `register.attribute` keeps as well
+- about a topic: `${{topic}}`, `${{resource}}` (the topic as one word), and what `register.resource` kept;
+  with a `model`, `${{resource}}` is the topic without its last level and `${{attribute}}` that level, and what
+  `register.attribute` kept is known as well
 - when publishing: {listed(MESSAGE_NAMES)},
   `${{listener.NAME}}` (a list: what `register.client` kept for each who listens)
 - when subscribing: `${{filter}}` with `wildcards`, else `${{topic}}` and `${{resource}}`;
