@@ -6,14 +6,17 @@ import json
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
 
 import typer
 from rich.console import Console
 
 from battlebrokers.analysis.wire import Wire, read_wire
+from battlebrokers.cli.interruption import interruptible
 from battlebrokers.cli.options import AsJson, Quiet, SparkMaster
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.contenders.reader import read_pairing
+from battlebrokers.dissect.capture_format import layout_of
 from battlebrokers.errors import InputError, UsageError
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.captures import print_captures
@@ -25,6 +28,9 @@ from battlebrokers.tables.run_folder import RunFolder, write_atomically
 _MOST_KINDS = 500
 """So many rows about kinds of messages are printed as JSON; all are in kinds.csv."""
 
+_FRONT_BYTES = 64
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""How files packed with gzip and zstd begin."""
 _KEY_LOG_BYTES = 64 << 20
 """Every task is told all secrets: a longer key log is not taken."""
 
@@ -55,6 +61,7 @@ def pcap(
     quiet: Quiet = False,
 ) -> int:
     """Look inside captures: who talked to whom, what was asked, what was answered, and how long it took."""
+    out = _without_scheme(out)
     if csv is not None and "://" in out:
         raise UsageError("--csv needs a local --out", hint="Copy the tables here first, or give a local directory.")
     services = parse_names(names)
@@ -62,12 +69,14 @@ def pcap(
     places = [_place(file) for file in files]
     if tls_keys is not None:
         _check_key_log(tls_keys)
-    with RunProgress(quiet=quiet or as_json) as progress:
+    unfinished = f"the tables in {out} are not whole", "Decode the captures again."
+    with RunProgress(quiet=quiet or as_json) as progress, interruptible(*unfinished):
         progress.begin(f"decode {len(files)} captures" if len(files) > 1 else f"decode {Path(files[0]).name}")
         with start_analyst(spark_master) as analyst:
-            summary = analyst.decode(
-                places, _target(out), services, progress.step, pairs, tls_keys and tls_keys.resolve()
-            )
+            if "://" not in out:
+                _forget_earlier(RunFolder(Path(out)))
+            keys = tls_keys and tls_keys.resolve()
+            summary = analyst.decode(places, _target(out), services, progress.step, pairs, keys)
     wire = None if "://" in out else write_report(RunFolder(Path(out)), summary, csv)
     report = "" if "://" in out else str(RunFolder(Path(out)).report_path)
     if as_json:
@@ -123,13 +132,39 @@ def _check_key_log(path: Path) -> None:
         raise InputError(f"{path}: no TLS secrets in it", hint=hint)
 
 
+def _forget_earlier(folder: RunFolder) -> None:
+    """What an earlier decoding told does not outlive its tables. Files of others stay."""
+    if not folder.decoded_summary_path.exists():
+        return
+    folder.report_path.unlink(missing_ok=True)
+    for text in (folder.path / "services").glob("*.txt"):
+        text.unlink(missing_ok=True)
+
+
 def _place(file: str) -> str:
+    """Where a capture lies; what is none is refused here, before Spark starts."""
+    file = _without_scheme(file)
     if "://" in file:
         return file
     path = Path(file)
+    if path.is_dir():
+        raise InputError(f"{file} is a directory", hint="Give the capture files in it, for example DIR/*.pcapng.")
     if not path.is_file():
         raise InputError(f"{file}: no such file", hint="Give pcap or pcapng files, as written by dumpcap or tcpdump.")
+    try:
+        with path.open("rb") as capture:
+            front = capture.read(_FRONT_BYTES)
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}", hint="Check its permissions.") from error
+    if not front:
+        raise InputError(f"{file} is empty", hint="Was the capture stopped before its first packet?")
+    if not front.startswith(_PACKED) and layout_of(front) is None:
+        raise InputError(f"{file} is no capture", hint="Give pcap or pcapng files, plain or packed with gzip or zstd.")
     return str(path.resolve())
+
+
+def _without_scheme(place: str) -> str:
+    return unquote(urlsplit(place).path) if place.startswith("file://") else place
 
 
 def _target(out: str) -> str:

@@ -95,13 +95,22 @@ def _folder(reference: str, runs: Path) -> RunFolder:
     place = Path(reference)
     decoded = RunFolder(place)
     if decoded.table(HOPS).is_dir():
-        return decoded
+        return _whole(decoded, "bb pcap")
     if "/" in reference and place.is_dir() and not (place / "manifest.json").exists():
         raise InputError(
             f"{reference} holds no decoded captures",
             hint="Give a captured run (`bb list` shows the runs here), or the folder that `bb pcap … --out` wrote to.",
         )
-    return resolve_run(reference, runs)
+    return _whole(resolve_run(reference, runs), "bb analyze")
+
+
+def _whole(folder: RunFolder, verb: str) -> RunFolder:
+    """The folder, unless its captures were decoded only in part: that is said in the file written last."""
+    if folder.table(HOPS).is_dir() and not folder.decoded_summary_path.exists():
+        raise InputError(
+            f"the captures in {folder.path} were not decoded to the end", hint=f"Run `{verb}` on them again."
+        )
+    return folder
 
 
 def _plain(trace: Trace) -> dict[str, object]:

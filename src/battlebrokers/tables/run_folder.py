@@ -52,6 +52,11 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def decoded_summary_path(self) -> Path:
+        """What decoded captures add up to; written last, so without it their tables are not whole."""
+        return self.path / "decoded" / "summary.json"
+
+    @property
     def logs(self) -> Path:
         """Where service logs and worker logs are kept."""
         return self.path / "recorded" / "logs"

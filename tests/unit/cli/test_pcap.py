@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -10,7 +12,9 @@ from typing import ClassVar
 import pytest
 
 from battlebrokers.cli import pcap as verb
-from battlebrokers.errors import InputError, UsageError
+from battlebrokers.cli.trace import explain, trace
+from battlebrokers.errors import InputError, Interrupted, UsageError
+from support.capture_writer import pcap as pcap_file
 from support.wires import small_system
 
 SUMMARY = {
@@ -50,7 +54,7 @@ def capture(monkeypatch, tmp_path):
     monkeypatch.setattr(verb, "Analyst", MadeUpAnalyst)
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "town.pcap"
-    file.write_bytes(b"")
+    file.write_bytes(pcap_file([]))
     return str(file)
 
 
@@ -72,6 +76,11 @@ def test_page_texts_and_csv_are_written_and_named(capture, capsys, tmp_path):
 def test_mistakes_are_told_before_anything_is_decoded(capture):
     with pytest.raises(InputError, match="no such file"):
         verb.pcap(["nowhere.pcap"], out="town")
+    Path("empty.pcap").write_bytes(b"")
+    Path("letter.pcap").write_bytes(b"Dear Sir or Madam, ")
+    for file, words in ((".", "is a directory"), ("empty.pcap", "is empty"), ("letter.pcap", "is no capture")):
+        with pytest.raises(InputError, match=words):
+            verb.pcap([file], out="town")
     with pytest.raises(UsageError, match="not service=address"):
         verb.pcap([capture], out="town", names=["redis"])
 
@@ -106,3 +115,34 @@ def test_what_stays_encrypted_is_said(capture, capsys, monkeypatch, tmp_path):
     assert verb.pcap([capture], out="town", quiet=True) == 0
     assert "170 records of application data were not decrypted" in capsys.readouterr().out
     assert "170 records of application data were not decrypted" in (tmp_path / "town" / "report.html").read_text()
+
+
+def test_an_address_of_this_machine_is_a_path(capture, tmp_path):
+    town = tmp_path / "the town"
+    assert verb.pcap([Path(capture).as_uri()], out=town.as_uri(), quiet=True) == 0
+    assert (town / "report.html").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_interrupted_says_so_and_leaves_nothing_that_looks_whole(capture, monkeypatch, tmp_path, number):
+    town = tmp_path / "town"
+    assert verb.pcap([capture], out="town", quiet=True) == 0
+    (town / "decoded" / "summary.json").write_text("{}")
+    (town / "mine.txt").write_text("kept")
+    assert trace(str(town), runs=tmp_path) == 0
+
+    def decode(*_):
+        (town / "decoded" / "summary.json").unlink()
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(MadeUpAnalyst, "decode", decode)
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted, match="the tables in town are not whole"):
+        verb.pcap([capture], out="town", quiet=True)
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert not (town / "report.html").exists()
+    assert not list((town / "services").iterdir())
+    assert (town / "mine.txt").exists()
+    for verb_of_traces in (trace, explain):
+        with pytest.raises(InputError, match="not decoded to the end"):
+            verb_of_traces(str(town), runs=tmp_path)
