@@ -7,6 +7,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 # How many test processes run side by side; measured end-to-end tests always run alone.
 JOBS ?= 2
+# Without compiled files every test process would compile every module it reads, on every run: half a minute of work.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup battle test test-fast lint format bench docs lock clean
 

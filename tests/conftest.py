@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,17 @@ MAY_STAY = ("pyspark-shell", "multiprocessing.resource_tracker", "multiprocessin
 settings.register_profile("thorough", deadline=None)
 settings.register_profile("fast", deadline=None, max_examples=8)
 settings.load_profile("thorough")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for garbage neither while modules are read, as nearly all they make stays, nor ever in what they made."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
