@@ -130,7 +130,7 @@ class Recorder:
                 rows = [row for rows in batch for row in rows]
                 table = {"operations": OPERATIONS, "nodes": NODES, "acks": ACKS}[name]
                 self._writers[name].write(dict(zip(table.column_names, zip(*rows, strict=True), strict=True)))
-        except (OSError, pa.ArrowException) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is: the thread lives on, and what is not on disk counts
             self.unwritten += sum(item.used if isinstance(item, Chunk) else len(item) for item in batch)
             self.failure = f"{name} could not be written: {error}"
             self._give_back(name, batch)
