@@ -19,6 +19,7 @@ from battlebrokers.contenders.availability import ENGINE, Available, Missing, av
 from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
 from battlebrokers.contenders.companions import companion_contender, companion_ports
 from battlebrokers.contenders.configuration import Configuration, Templates, TlsServerFiles, put_together
+from battlebrokers.contenders.contained import Contained
 from battlebrokers.contenders.containers import compose_command, container_command, namespace_command
 from battlebrokers.contenders.dialogue import registration_of, scripts_of
 from battlebrokers.contenders.handshake import must_accept
@@ -78,8 +79,8 @@ def start_contender(
     if where:
         raise UsageError(
             f"{contender.name} is started here, and not on {where}: its file does not say at which ports it is there",
-            hint="Give a file of your own with `run: {external: true}` and its ports, or its URL if it speaks plain MQTT, "
-            "AMQP or CoAP.",
+            hint="Give a file of your own with `run: {external: true}` and its ports, or its URL if it speaks plain "
+            "MQTT, AMQP or CoAP.",
         )
     return start_described(contender, profile, folder, host, tls, listener)
 
@@ -169,6 +170,7 @@ def _start_main(
             model=contender.model,
             known=_addresses(host, place.ports.numbers),
             beside=beside,
+            contained=_contained(contender, start, place),
             process=process,
             place=place,
         )
@@ -181,13 +183,12 @@ def _addresses(host: str, ports: Mapping[str, int]) -> dict[str, str]:
 def _as_run(contender: Contender, start: Start, configuration: Configuration, place: Place) -> Configuration:
     """The configuration with the command that really is started: through a container engine, or in a namespace."""
     run = contender.run
-    engine = start.here.found.get(ENGINE, "")
-    name = f"bb-{contender.name}-{place.ports.numbers[next(iter(contender.ports))]}"
-    if run.container:
+    contained = _contained(contender, start, place)
+    if run.container and contained is not None:
         numbers = place.ports.numbers
         command = container_command(
-            engine,
-            name,
+            contained.engine,
+            contained.name,
             run.container,
             configuration.command,
             host=start.known["host"],
@@ -196,12 +197,22 @@ def _as_run(contender: Contender, start: Start, configuration: Configuration, pl
             mounts={inside: render(path, {**start.known, **place.values()}) for inside, path in run.mounts.items()},
         )
         return replace(configuration, command=tuple(command), env={})
-    if run.compose:
-        file = render(run.compose, {**start.known, **place.values()})
-        return replace(configuration, command=tuple(compose_command(engine, name, file)))
+    if contained is not None:
+        command = compose_command(contained.engine, contained.name, contained.compose_file)
+        return replace(configuration, command=tuple(command))
     if run.namespace:
         return replace(configuration, command=tuple(namespace_command(run.namespace, configuration.command)))
     return configuration
+
+
+def _contained(contender: Contender, start: Start, place: Place) -> Contained | None:
+    """The container or compose project it runs in, by the name we give it; None when it runs in none."""
+    run = contender.run
+    if not run.container and not run.compose:
+        return None
+    name = f"bb-{contender.name}-{place.ports.numbers[next(iter(contender.ports))]}"
+    file = render(run.compose, {**start.known, **place.values()}) if run.compose else ""
+    return Contained(start.here.found.get(ENGINE, ""), name, file)
 
 
 class _NotReadyError(Exception):

@@ -13,16 +13,14 @@ from typing import Self
 
 import psutil
 
+from battlebrokers.contenders.contained import Contained, group_of_container
 from battlebrokers.contenders.dialogue import Registration
 from battlebrokers.contenders.model import Model
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.readiness import all_accept
 from battlebrokers.contenders.spec import BrokerCapabilities, Pairing, Service
-from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.protocols.script import Script
-from battlebrokers.record.cgroup import group_name
-from battlebrokers.record.containers import find_container
 
 REACH_TIMEOUT_S = 5.0
 
@@ -58,6 +56,8 @@ class RunningContender:
     """What every template of its dialect may use: `host`, `port.NAME`, ports of companions."""
     beside: list[RunningContender] = field(default_factory=list, repr=False)
     """Those that run with it; they end with it."""
+    contained: Contained | None = field(default=None, repr=False)
+    """The containers it runs in, if we started some."""
     process: KeptProcess | None = field(default=None, repr=False)
     place: Place | None = field(default=None, repr=False)
 
@@ -71,10 +71,21 @@ class RunningContender:
         if self.process is None:
             return {}
         found = assign_services(self.service_names, _names_of(self.process.pids()))
+        if self.contained is not None:
+            # Where the engine does not let us look, its client is all there is to see.
+            found = self._inside(self.contained) or found
         for there in self.beside:
             for service, pids in there.service_pids().items():
                 found[service] = found.get(service, []) + pids
         return found
+
+    def _inside(self, contained: Contained) -> dict[str, list[int]]:
+        """Service → its processes in their containers; empty when nobody can know them here."""
+        if not contained.compose_file:
+            pids = contained.pids_of("")
+            return {} if pids is None else assign_services(self.service_names, _names_of(pids))
+        known = {service: contained.pids_of(service) for service in self.service_names}
+        return {} if all(pids is None for pids in known.values()) else {s: pids or [] for s, pids in known.items()}
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -84,12 +95,9 @@ class RunningContender:
     def group_of(self, service: str) -> str:
         """The control group its file names for a service, or that of its container; empty when neither is known."""
         described = self.described.get(service)
-        if described is None or not described.container:
-            return described.cgroup if described is not None else ""
-        try:
-            return described.cgroup or group_name(find_container(described.container).pid)
-        except EnvironmentNotReady:
-            return ""
+        if described is not None and (described.cgroup or described.container):
+            return described.cgroup or group_of_container(described.container)
+        return self.contained.group_of(service) if self.contained is not None else ""
 
     @property
     def log_paths(self) -> list[Path]:
