@@ -31,6 +31,9 @@ class Client(Node):
         self.join_ns = plan.join_ns
         self.subscribed = False
         self._reads_per_s = plan.reads_per_s
+        if plan.reads_per_s:
+            # Whoever reads slowly has to hear of every message at once.
+            link.basket = None
         self._budget_at_ns = 0
 
     async def _arrive(self, session_present: bool) -> None:

@@ -42,6 +42,7 @@ class Node:
         self._seed = seed
         self._returning: asyncio.Task[None] | None = None
         link.owner = self
+        link.basket = stopwatch.basket
 
     async def connect(self) -> bool:
         """Try once; the operation is recorded whatever comes of it."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 import numpy.typing as npt
 
 from battlebrokers.clock import Anchor
+from battlebrokers.devices.basket import Basket
 from battlebrokers.devices.header import Headers, headers_at, headers_every, ours_at, ours_every
 from battlebrokers.protocols.base import Arrivals, Completion, EqualArrivals, Link
 from battlebrokers.record.publish_log import OUTCOME_ACKED, OUTCOME_FAILED, OUTCOME_REFUSED
@@ -52,12 +53,23 @@ class Stopwatch:
         self.acked = 0
         self.refused = 0
         self.failed = 0
-        self.received = 0
         self.malformed_packets = 0
-        self.last_arrival_ns = 0
         self.live_response_ns: list[int] = []
         self._publishes = recorder.publishes
         self._deliveries = recorder.deliveries
+        self._received = 0
+        self._last_arrival_ns = 0
+        self.basket = Basket(recorder.deliveries, anchor.shift_ns, self._sample)
+
+    @property
+    def received(self) -> int:
+        """How many messages arrived."""
+        return self._received + self.basket.received
+
+    @property
+    def last_arrival_ns(self) -> int:
+        """When the latest arrived; 0 before the first."""
+        return max(self._last_arrival_ns, self.basket.last_arrival_ns)
 
     def acknowledged(self, link: Link, tokens: Sequence[int], at_ns: int, completion: Completion, reason: int) -> None:  # noqa: ARG002
         """Complete the rows of these messages."""
@@ -77,21 +89,21 @@ class Stopwatch:
         """Record one arrival."""
         owner: Any = link.owner  # `cast` is a call, and this is the hottest path there is
         # Messages of one chunk arrive at one instant; a nanosecond each keeps their order.
-        if at_ns <= self.last_arrival_ns:
-            at_ns = self.last_arrival_ns + 1
+        if at_ns <= self._last_arrival_ns:
+            at_ns = self._last_arrival_ns + 1
         size = len(payload)
         if size >= HEADER_BYTES and payload[0] == VERSION:
             word, seq, planned_ns = HEADER.unpack_from(payload)
             if planned_ns >> 63:
                 planned_ns = -1
             self._deliveries.add(at_ns, owner.number, word & MAX_DEVICE, seq, planned_ns, -1, size, wire_size, flags)
-            if not self.received & 63 and not flags & 1:
+            if not self._received & 63 and not flags & 1:
                 self._sample(at_ns - planned_ns)
         else:
             topic_id = self.recorder.topic_id(bytes(topic).decode("utf-8", "replace"))
             self._deliveries.add(at_ns, owner.number, -1, -1, -1, topic_id, size, wire_size, flags)
-        self.received += 1
-        self.last_arrival_ns = at_ns
+        self._received += 1
+        self._last_arrival_ns = at_ns
         owner.heard(1)
 
     def arrived_many(self, link: Link, at_ns: int, arrivals: Arrivals | EqualArrivals) -> None:
@@ -120,13 +132,13 @@ class Stopwatch:
     ) -> None:
         owner = cast("Owner", link.owner)
         count = len(headers)
-        at_ns = max(at_ns, self.last_arrival_ns + 1)
+        at_ns = max(at_ns, self._last_arrival_ns + 1)
         planned_ns = headers["planned_ns"]
         self._deliveries.add_many(
             at_ns, owner.number, headers["word"] & MAX_DEVICE, headers["seq"], planned_ns, -1, sizes, wires, flags
         )
-        self.received += count
-        self.last_arrival_ns = at_ns + count - 1
+        self._received += count
+        self._last_arrival_ns = at_ns + count - 1
         self._sample(at_ns - int(planned_ns[count >> 1]))
         owner.heard(count)
 

@@ -7,7 +7,7 @@ listener's own clock the moment the bytes came in. It computes no latency and ke
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -286,6 +286,22 @@ class Listener(Protocol):
         """Bytes came in that are no valid protocol message; the link closes afterwards."""
 
 
+class Basket(Protocol):
+    """Where a link may put short messages that carry our header, instead of telling its listener of each.
+
+    They are stamped as they are put in and told later, together. A kind is what such messages share.
+    """
+
+    put: Callable[[int, bytes], None]
+    """Kind and frame of one message that came in now; the payload is the frame's end."""
+
+    def put_few(self, kind: int, frames: bytes, count: int) -> None:
+        """Several of one kind that came in now, one right behind the other."""
+
+    def kind_of(self, link: Link, flags: int, payload_bytes: int, wire_bytes: int) -> int:
+        """The number of a kind."""
+
+
 class Link(abc.ABC):
     """One connection of one device or client. Opened, closed and opened again with its session state kept.
 
@@ -293,16 +309,19 @@ class Link(abc.ABC):
     """
 
     # Slots, because a process holds 15 000 of them; subclasses declare theirs and call `super().__init__()`.
-    __slots__ = ("owner", "structure_bytes", "url_bytes")
+    __slots__ = ("basket", "owner", "structure_bytes", "url_bytes")
 
     capabilities: Capabilities
     structured: bool = False
     """Whether a message is wrapped: then `structure_bytes` and `url_bytes` tell the sizes of one of the last batch."""
     owner: object
     """Set by the device layer to find its device or client; links never look at it."""
+    basket: Basket | None
+    """Set by the device layer before `open`, where arrivals may be told later; a link need not use it."""
 
     def __init__(self) -> None:
         self.owner = None
+        self.basket = None
         self.structure_bytes = self.url_bytes = 0
 
     @abc.abstractmethod

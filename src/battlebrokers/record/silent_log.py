@@ -43,3 +43,6 @@ class SilentDeliveryLog(DeliveryLog):
 
     def add_many(self, *_columns: Any, **_more: Any) -> None:
         """Forget many arrivals."""
+
+    def add_rows(self, *_rows: Any, **_more: Any) -> None:
+        """Forget many arrivals."""

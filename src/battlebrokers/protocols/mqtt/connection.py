@@ -150,5 +150,5 @@ class Connection(Inbox):
     def leave(self) -> None:
         """From here on nothing of this connection is told."""
         self.gone = True
-        self.tail = None
+        self.tail = self.alike = None
         self.wheel.leave(self)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from battlebrokers.protocols.base import Completion
+from battlebrokers.protocols.base import Basket, Completion
 from battlebrokers.protocols.mqtt.decode import decode
 from battlebrokers.protocols.mqtt.framing import equal_frames, split_frames
 from battlebrokers.protocols.mqtt.malformed import PROTOCOL_ERROR, TOPIC_ALIAS_INVALID, MalformedPacket
@@ -48,6 +48,7 @@ from battlebrokers.protocols.mqtt.receiving import (
     read_publish,
 )
 from battlebrokers.protocols.wheel import Wheel
+from battlebrokers.tables.message_header import HEADER_BYTES, VERSION
 
 if TYPE_CHECKING:
     from battlebrokers.protocols.mqtt.link import MqttLink
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 SHORT_BYTES = 130
 """Shorter frames tell their length in one byte."""
 FEW_BYTES = SHORT_BYTES * MANY_EQUAL
+OURS = bytes([VERSION])
+"""What payloads begin with that carry our header."""
 NO_REASON = -1
 """The broker gave no reason code."""
 
@@ -64,10 +67,14 @@ class Inbox(asyncio.Protocol):
 
     __slots__ = (
         "aliases",
+        "alike",
+        "alike_bytes",
+        "alike_kind",
         "gone",
         "heard_tick",
         "link",
         "ping_tick",
+        "put",
         "tail",
         "usual",
         "usual_topic",
@@ -75,6 +82,9 @@ class Inbox(asyncio.Protocol):
         "welcome",
         "wheel",
     )
+
+    put: Callable[[int, bytes], None]
+    """The basket's; there with `alike`."""
 
     def __init__(self, link: MqttLink, wheel: Wheel, welcome: asyncio.Future[None]) -> None:
         self.link = link
@@ -92,6 +102,10 @@ class Inbox(asyncio.Protocol):
         self.usual: bytes | None = None
         """What the last single QoS 0 message began with, up to its payload; most messages of a client begin alike."""
         self.usual_topic = b""
+        self.alike: bytes | None = None
+        """What messages begin with that go into the link's basket, up to the first byte of our header; None while
+        there are none, when a frame is incomplete, and when we are gone."""
+        self.alike_bytes = self.alike_kind = 0
         self.heard_tick = wheel.tick
         self.ping_tick = 0
         """When the PINGREQ was sent that is not answered yet; 0 when none."""
@@ -114,17 +128,28 @@ class Inbox(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came in: everything in them arrived now."""
+        # With thousands of clients most chunks are one short frame, or a few, much like the one before.
+        alike = self.alike
+        if alike is not None and data.startswith(alike):
+            self.heard_tick = self.wheel.tick
+            if len(data) == self.alike_bytes:
+                self.put(self.alike_kind, data)
+                return
+            if len(data) < FEW_BYTES and self._put_few(data, alike):
+                return
         if self.gone:
             return
         at_ns = self.link.listener.now_ns()
         self.heard_tick = self.wheel.tick
         size = len(data)
-        # With thousands of clients most chunks are one short frame, or a few, much like the one before.
         usual = self.usual
         if usual is not None and self.tail is None and data.startswith(usual):
             if usual[1] + 2 == size:
                 link = self.link
-                link.listener.arrived(link, at_ns, usual[0] & 0x0F, self.usual_topic, data[len(usual) :], size)
+                payload = data[len(usual) :]
+                if link.basket is not None and payload[:1] == OURS and len(payload) >= HEADER_BYTES:
+                    self._learn(link.basket, usual, len(payload), size)
+                link.listener.arrived(link, at_ns, usual[0] & 0x0F, self.usual_topic, payload, size)
                 return
             if size < FEW_BYTES and self._take_usual(data, size, usual, at_ns):
                 return
@@ -135,6 +160,24 @@ class Inbox(asyncio.Protocol):
                 self.receive(data, at_ns)
         except MalformedPacket as fault:
             self.fail(fault)
+
+    def _learn(self, basket: Basket, usual: bytes, payload_bytes: int, size: int) -> None:
+        """From here on messages like this one go into the basket."""
+        self.alike, self.alike_bytes, self.put = usual + OURS, size, basket.put
+        self.alike_kind = basket.kind_of(self.link, usual[0] & 0x0F, payload_bytes, size)
+
+    def _put_few(self, data: bytes, alike: bytes) -> bool:
+        """Few messages for the basket in one chunk; False when anything is different."""
+        size, step = len(data), self.alike_bytes
+        starts = range(0, size, step)
+        basket = self.link.basket
+        if size % step or len(starts) >= MANY_EQUAL or basket is None:
+            return False
+        for start in starts:
+            if not data.startswith(alike, start):
+                return False
+        basket.put_few(self.alike_kind, data, len(starts))
+        return True
 
     def _take_usual(self, data: bytes, size: int, usual: bytes, at_ns: int) -> bool:
         """Few messages that begin as the last one did and are as long; False when anything is different."""
@@ -188,6 +231,7 @@ class Inbox(asyncio.Protocol):
             raise fault
         if consumed < size:
             self.tail = data[consumed:]
+            self.alike = None
             self.wanted_bytes = wanted_bytes
 
     def _take_equal(self, data: bytes, start: int, count: int, frame_bytes: int, body_offset: int, at_ns: int) -> bool:
