@@ -25,6 +25,7 @@ lab_app = typer.Typer(help="A network of namespaces and Open vSwitch on this mac
 sdn_app.add_typer(lab_app, name="lab")
 
 Url = Annotated[str, typer.Option("--url", envvar="BB_SDN", help="Where the controller's REST is.")]
+_CONTROLLER_S = 5.0
 _URL = "http://127.0.0.1:8080"
 _STATE = Path.home() / ".local" / "state" / "battlebrokers" / "sdn.json"
 
@@ -130,10 +131,9 @@ def publish(
             _asked(url, "POST", f"/api/v1/resources/{resource}/messages", {"text": text, "port": port})["message"]
         )
         return ExitCode.PASS
-    from battlebrokers.sdn.lab.inside import udp_socket
     from battlebrokers.sdn.lab.laboratory import Laboratory
 
-    with udp_socket(Laboratory().host(host)) as sender:
+    with Laboratory().udp_socket(host) as sender:
         sender.sendto(payload, (resource, port))
     return ExitCode.PASS
 
@@ -147,10 +147,9 @@ def listen(
     ] = 0,
 ) -> int:
     """Print what a host of the lab receives."""
-    from battlebrokers.sdn.lab.inside import udp_socket
     from battlebrokers.sdn.lab.laboratory import Laboratory
 
-    with udp_socket(Laboratory().host(host), port) as receiver:
+    with Laboratory().udp_socket(host, port) as receiver:
         number = 0
         while not count or number < count:
             payload, (address, sender_port) = receiver.recvfrom(65536)
@@ -201,10 +200,13 @@ def up(
     wanted = find_topology(topology)
     laboratory = Laboratory()
     laboratory.up(wanted, controller)
+    answered = laboratory.await_controller(_CONTROLLER_S)
     laboratory.announce(wanted)
     typer.echo(f"{wanted.title}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts, {len(wanted.wires)} links")
     for host in wanted.hosts.values():
         typer.echo(f"  {host.name:10} {host.ipv4:12} {host.mac}  at {host.port}")
+    if not answered:
+        typer.echo(f"no controller answers at {controller} yet: start one with `bb sdn controller`", err=True)
     return ExitCode.PASS
 
 

@@ -31,6 +31,8 @@ _LOG = logging.getLogger(__name__)
 OPENFLOW_PORT: Final = 6653
 SETTLE_S: Final = 0.015
 """Open vSwitch answers a barrier when its tables are changed; what it cached of the old ones lives up to 10 ms on."""
+_PATIENCE: Final = 2.0
+"""How much longer than that, for each second the barriers took."""
 _BEACON_S: Final = 1.0
 _QUICK_BEACONS: Final = 5
 """The first rounds come quickly: links are found within a second."""
@@ -256,8 +258,10 @@ class Controller:
         touched = list(channels)
         if not touched:
             return
+        began = time.monotonic()
         await asyncio.gather(*(channel.barrier() for channel in touched), return_exceptions=True)
-        await asyncio.sleep(SETTLE_S)
+        # A switch that is slow to answer is as slow to forget.
+        await asyncio.sleep(SETTLE_S + _PATIENCE * (time.monotonic() - began))
 
     async def _beacon_for_ever(self) -> None:
         quick = 0

@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.sdn.core.addresses import BROADCAST_MAC
 from battlebrokers.sdn.core.frames import arp_question
-from battlebrokers.sdn.lab.commands import namespace
 from battlebrokers.sdn.lab.topology import LabHost
 
 _NEW_NETWORK: Final = 0x40000000
@@ -56,7 +55,7 @@ def in_namespace(name: str, make: Callable[[], T]) -> T:
     return made[0]
 
 
-def udp_socket(host: LabHost, port: int = 0) -> socket.socket:
+def udp_socket(namespace: str, host: LabHost, port: int = 0) -> socket.socket:
     """A UDP socket of a host, bound to its address."""
 
     def make() -> socket.socket:
@@ -65,10 +64,10 @@ def udp_socket(host: LabHost, port: int = 0) -> socket.socket:
         made.bind((host.ipv4, port))
         return made
 
-    return in_namespace(namespace(host.name), make)
+    return in_namespace(namespace, make)
 
 
-def frame_socket(host: LabHost) -> socket.socket:
+def frame_socket(namespace: str) -> socket.socket:
     """A socket that sends and receives whole frames at a host's interface."""
 
     def make() -> socket.socket:
@@ -76,10 +75,10 @@ def frame_socket(host: LabHost) -> socket.socket:
         made.bind(("eth0", 0))
         return made
 
-    return in_namespace(namespace(host.name), make)
+    return in_namespace(namespace, make)
 
 
-def announce(host: LabHost) -> None:
+def announce(namespace: str, host: LabHost) -> None:
     """The host says who it is: asks for its own address, as hosts do when they come up."""
-    with frame_socket(host) as door:
+    with frame_socket(namespace) as door:
         door.send(arp_question(host.mac, host.ipv4, host.ipv4, BROADCAST_MAC))

@@ -5,7 +5,9 @@ Whatever it makes is found again by its prefix: `down` cleans up after a crash a
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,22 +17,15 @@ from typing import Final
 import msgspec
 
 from battlebrokers.errors import EnvironmentNotReady, InputError
-from battlebrokers.sdn.lab.commands import (
-    PREFIX,
-    Command,
-    bridge,
-    host_commands,
-    namespace,
-    switch_command,
-    wire_commands,
-    wire_interface,
-)
-from battlebrokers.sdn.lab.inside import announce
+from battlebrokers.sdn.lab.commands import Command, Names, host_commands, switch_command, wire_commands
+from battlebrokers.sdn.lab.inside import announce, frame_socket, udp_socket
 from battlebrokers.sdn.lab.open_vswitch import OpenVSwitch, what_is_missing
 from battlebrokers.sdn.lab.topology import LabHost, Topology
 
 DEFAULT_FOLDER: Final = Path("/run/battlebrokers-lab")
+DEFAULT_NAMES: Final = Names()
 _NAMESPACES: Final = Path("/run/netns")
+_LOOK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +42,9 @@ class Status:
 class Laboratory:
     """One network on this machine."""
 
-    def __init__(self, folder: Path = DEFAULT_FOLDER) -> None:
+    def __init__(self, folder: Path = DEFAULT_FOLDER, names: Names = DEFAULT_NAMES) -> None:
         self._folder = folder
+        self._names = names
         self.switching = OpenVSwitch(folder / "ovs")
 
     def up(self, topology: Topology, controller: str) -> None:
@@ -62,33 +58,45 @@ class Laboratory:
         try:
             self.switching.start()
             for host in topology.hosts.values():
-                self._run(host_commands(host))
+                self._run(host_commands(self._names, host))
             for wire in topology.wires:
-                self._run(wire_commands(wire))
-            self.switching.run(*switch_command(topology, controller, self.switching.datapath))
+                self._run(wire_commands(self._names, wire))
+            self.switching.run(*switch_command(self._names, topology, controller, self.switching.datapath))
         except BaseException:
             self.down()
             raise
 
-    @staticmethod
-    def announce(topology: Topology) -> None:
+    def await_controller(self, seconds: float) -> bool:
+        """Whether every switch has found its controller within that time."""
+        until = time.monotonic() + seconds
+        while True:
+            connected = self.status().connected
+            if connected and all(connected.values()):
+                return True
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_LOOK_S)
+
+    def announce(self, topology: Topology) -> None:
         """Every host says who it is (a gratuitous ARP), so that the broker knows where it is."""
         for host in topology.hosts.values():
-            announce(host)
+            announce(self._names.namespace(host.name), host)
 
     def down(self) -> None:
         """Take everything away, also what only half exists."""
         known = self.topology()
         if known is not None and self.switching.pid("ovs-vswitchd") is not None:
-            words = [word for name in known.switches for word in ("--", "--if-exists", "del-br", bridge(name))]
+            words = [
+                word for name in known.switches for word in ("--", "--if-exists", "del-br", self._names.bridge(name))
+            ]
             with suppress(EnvironmentNotReady):
                 self.switching.run("ovs-vsctl", "--timeout=10", *words)
         self.switching.stop()
         if _NAMESPACES.is_dir():
-            for place in sorted(_NAMESPACES.glob(f"{PREFIX}-*")):
+            for place in sorted(_NAMESPACES.glob(f"{self._names.prefix}-*")):
                 with suppress(EnvironmentNotReady):
                     self.switching.run("ip", "netns", "delete", place.name)
-        for interface in sorted(Path("/sys/class/net").glob(f"{PREFIX}*")):
+        for interface in sorted(Path("/sys/class/net").glob(f"{self._names.prefix}*")):
             if interface.exists():
                 with suppress(EnvironmentNotReady):
                     self.switching.run("ip", "link", "delete", interface.name)
@@ -109,13 +117,13 @@ class Laboratory:
         daemons = {name: self.switching.pid(name) for name in ("ovsdb-server", "ovs-vswitchd")}
         if topology is None:
             return Status(None, daemons, [], {})
-        hosts = [name for name in topology.hosts if (_NAMESPACES / namespace(name)).exists()]
+        hosts = [name for name in topology.hosts if (_NAMESPACES / self._names.namespace(name)).exists()]
         connected = dict.fromkeys(topology.switches, False)
         if all(daemons.values()):
             for name in topology.switches:
                 with suppress(EnvironmentNotReady):
                     told = self.switching.run(
-                        "ovs-vsctl", "--timeout=5", "get", "controller", bridge(name), "is_connected"
+                        "ovs-vsctl", "--timeout=5", "get", "controller", self._names.bridge(name), "is_connected"
                     )
                     connected[name] = told.strip() == "true"
         return Status(topology, daemons, hosts, connected)
@@ -123,7 +131,7 @@ class Laboratory:
     def exec(self, host: str, words: Sequence[str]) -> int:
         """Run a command as a host, with this terminal; returns its exit code."""
         self.host(host)
-        full = ["ip", "netns", "exec", namespace(host), *words]
+        full = ["ip", "netns", "exec", self._names.namespace(host), *words]
         return subprocess.run(full, env=self.switching.environment, check=False).returncode
 
     def host(self, name: str) -> LabHost:
@@ -137,12 +145,21 @@ class Laboratory:
             )
         return topology.hosts[name]
 
+    def udp_socket(self, host: str, port: int = 0) -> socket.socket:
+        """A UDP socket of a host."""
+        return udp_socket(self._names.namespace(host), self.host(host), port)
+
+    def frame_socket(self, host: str) -> socket.socket:
+        """A socket for whole frames at a host's interface."""
+        self.host(host)
+        return frame_socket(self._names.namespace(host))
+
     def cut(self, wire: int, *, restore: bool = False) -> None:
         """Take a cable between switches out, or put it back; they are counted from 1 as in the topology."""
         topology = self.topology()
         if topology is None or not 1 <= wire <= len(topology.wires):
             raise InputError(f"there is no cable {wire}", hint="they are counted from 1, in the order of `links`")
-        end = wire_interface(topology.wires[wire - 1][0])
+        end = self._names.wire_interface(topology.wires[wire - 1][0])
         self.switching.run("ip", "link", "set", end, "up" if restore else "down")
 
     @property

@@ -1,0 +1,164 @@
+"""A real network for tests: the controller as a process, namespaces and Open vSwitch, and sockets of every host."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from battlebrokers.sdn.lab.commands import Names
+from battlebrokers.sdn.lab.laboratory import Laboratory
+from battlebrokers.sdn.lab.topology import LabHost, Topology, find_topology
+from support.runs import start_bb
+from support.waiting import until
+
+PORT = 5005
+_FENCE = b"the fence"
+
+
+class Stage:
+    """One network that is up, with its controller."""
+
+    def __init__(self, folder: Path, topology: str) -> None:
+        self.folder = folder
+        self.topology: Topology = find_topology(topology)
+        # Short and of its own, so that a lab somebody uses at the same time is left alone.
+        self.lab = Laboratory(folder / "lab", Names("bbt"))
+        self.sockets: dict[str, socket.socket] = {}
+        self.controller: subprocess.Popen[bytes] | None = None
+        self.openflow_port = self.http_port = 0
+        self._fence = ""
+
+    @property
+    def hosts(self) -> dict[str, LabHost]:
+        return self.topology.hosts
+
+    def start_controller(self) -> None:
+        log = self.folder / "controller.log"
+        log.unlink(missing_ok=True)
+        self.controller = start_bb(
+            "sdn", "controller", "--port", str(self.http_port), "--openflow-port", str(self.openflow_port),
+            "--state", str(self.folder / "state.json"), cwd=self.folder, log=log,
+        )  # fmt: skip
+        until(lambda: b"REST" in log.read_bytes(), what="the controller")
+        words = log.read_text().split()
+        self.openflow_port = int(words[words.index("switches:") + 1].rpartition(":")[2])
+        self.http_port = int(words[words.index("page:") + 1].rstrip("/").rpartition(":")[2])
+
+    def kill_controller(self) -> None:
+        assert self.controller is not None
+        self.controller.kill()
+        self.controller.wait(10)
+
+    def up(self) -> None:
+        self.start_controller()
+        self.lab.up(self.topology, f"tcp:127.0.0.1:{self.openflow_port}")
+        assert self.lab.await_controller(30)
+        until(lambda: len(self.ask("GET", "/api/v1/topology")["links"]) == len(self.topology.wires), what="all links")
+        self.lab.announce(self.topology)
+        until(lambda: len(self.ask("GET", "/api/v1/hosts")) == len(self.hosts), what="all hosts")
+        for name in self.hosts:
+            self.sockets[name] = self.lab.udp_socket(name, PORT)
+            self.sockets[name].setblocking(False)
+
+    def down(self) -> None:
+        for one in self.sockets.values():
+            one.close()
+        if self.controller is not None:
+            self.controller.terminate()
+            self.controller.wait(15)
+        self.lab.down()
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.http_port}{path}",
+            json.dumps(body).encode() if body is not None else None,
+            {"Content-Type": "application/json"},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            told = answer.read()
+        return json.loads(told) if told else None
+
+    def refused(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        try:
+            self.ask(method, path, body)
+        except urllib.error.HTTPError as fault:
+            return fault.code, json.loads(fault.read())
+        raise AssertionError(f"{method} {path} was not refused")
+
+    def create(self, mode: str = "tree", source: str = "publisher", subscribers: tuple[str, ...] = ()) -> str:
+        address: str = self.ask("POST", "/api/v1/resources", {"mode": mode, "source": source})["address"]
+        for host in subscribers:
+            self.subscribe(address, host)
+        return address
+
+    def subscribe(self, address: str, host: str) -> None:
+        who = {"mac": self.hosts[host].mac, "ipv4": self.hosts[host].ipv4}
+        self.ask("POST", f"/api/v1/resources/{address}/subscribers", who)
+
+    def unsubscribe(self, address: str, host: str) -> None:
+        self.ask("DELETE", f"/api/v1/resources/{address}/subscribers/{self.hosts[host].mac}")
+
+    def publish(self, host: str, address: str, payload: bytes) -> None:
+        self.sockets[host].sendto(payload, (address, PORT))
+
+    def heard(self) -> dict[str, list[tuple[bytes, str]]]:
+        """What every host has received, once a message sent after everything else has reached them all too."""
+        if not self._fence:
+            names = list(self.hosts)
+            self._fence = self.create("tree", subscribers=tuple(names[1:]))
+        came: dict[str, list[tuple[bytes, str]]] = {name: [] for name in self.hosts}
+        waiting = set(list(self.hosts)[1:])
+        mark = _FENCE + str(time.monotonic_ns()).encode()
+        self.publish(next(iter(self.hosts)), self._fence, mark)
+        last = time.monotonic() + 20
+        while waiting and time.monotonic() < last:
+            ready, _, _ = select.select([self.sockets[name] for name in waiting], [], [], 0.5)
+            for name in list(self.hosts):
+                if self.sockets[name] in ready or name == next(iter(self.hosts)):
+                    self._drain(name, came[name], mark, waiting)
+        assert not waiting, f"the fence did not reach {waiting}"
+        # The one who sent the fence has none of its own: what it was sent came before the others' fence.
+        for name in self.hosts:
+            self._drain(name, came[name], mark, waiting)
+        return {name: got for name, got in came.items() if got}
+
+    def drops(self) -> dict[str, int]:
+        """Frames dropped so far, by kind; the switches' counters are half a second old at most."""
+        time.sleep(0.6)
+        counted: dict[str, int] = self.ask("GET", "/api/v1/statistics")["drops"]
+        return counted
+
+    def errors(self) -> int:
+        return sum(one["errors"] + one["malformed"] for one in self.ask("GET", "/api/v1/topology")["switches"])
+
+    def _drain(self, name: str, into: list[tuple[bytes, str]], mark: bytes, waiting: set[str]) -> None:
+        while True:
+            try:
+                payload, (address, _) = self.sockets[name].recvfrom(70000)
+            except BlockingIOError:
+                return
+            if payload == mark:
+                waiting.discard(name)
+            elif not payload.startswith(_FENCE):
+                into.append((payload, address))
+
+
+@contextmanager
+def stage(folder: Path, topology: str) -> Iterator[Stage]:
+    """A network that is up, and gone afterwards."""
+    made = Stage(folder, topology)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
