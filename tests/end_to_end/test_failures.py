@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -136,3 +138,21 @@ def test_a_broker_nobody_reaches_is_exit_code_5_with_a_hint(tmp_path, free_port)
     assert result.code == 5
     assert str(free_port) in result.err
     assert "hint:" in result.err
+
+
+def test_a_battle_goes_on_without_a_broker_that_does_not_come_up(tmp_path, free_port):
+    scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="2s"))
+    nobody = f"mqtt://127.0.0.1:{free_port}"
+    result = bb("battle", str(scenario), nobody, "amqtt", "--json", cwd=tmp_path, timeout=400)
+    assert result.code == 5, result.err
+    assert f"{nobody} missed round 1" in result.err
+    assert [standing["contender"] for standing in result.json()["standings"]] == ["amqtt"]
+    assert list((tmp_path / "runs").glob("battle-*.html"))
+
+
+def test_ctrl_c_before_anything_is_loaded_is_no_traceback(tmp_path):
+    # What Python does on Ctrl-C while the verbs are being imported, without having to hit that second.
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    command = [sys.executable, "-c", "from battlebrokers.cli.main import main; main()"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
