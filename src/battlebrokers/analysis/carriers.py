@@ -5,9 +5,11 @@ Read from `packets` in pieces, three columns of it. A packet of MQTT inside a We
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from battlebrokers.analysis.columns import int64_array, numbers_of
@@ -29,18 +31,28 @@ def count_carriers(folder: RunFolder, spans: Spans) -> dict[tuple[Key, str], int
     of_stream: dict[int, list[tuple[Key, str]]] = {}
     for place in spans:
         of_stream.setdefault(place[0][0], []).append(place)
-    wanted = int64_array(of_stream)
     for piece in pieces(folder, PACKETS, ("stream", "captured_ns", "payload_bytes")):
         loaded = pc.greater(piece["payload_bytes"], int64_array([0])[0])
-        mine = piece.filter(pc.and_(pc.is_in(piece["stream"], wanted), loaded))
-        if not mine.num_rows:
-            continue
-        stream, at_ns = numbers_of(mine["stream"].drop_null()), numbers_of(mine["captured_ns"])
-        order = np.lexsort((at_ns, stream))
-        found, starts = np.unique(stream[order], return_index=True)
-        for number, times in zip(found.tolist(), np.split(at_ns[order], starts[1:]), strict=True):
-            for place in of_stream[number]:
+        mine = piece.filter(pc.and_(pc.is_valid(piece["stream"]), loaded))
+        for number, times in _times_of(mine):
+            for place in of_stream.get(number, ()):
                 first_ns, last_ns = spans[place]
                 after, before = np.searchsorted(times, last_ns, "right"), np.searchsorted(times, first_ns, "left")
                 counts[place] += int(after - before)
     return counts
+
+
+def _times_of(packets: pa.Table) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """The streams, each with the times of its packets in order."""
+    if not packets.num_rows:
+        return
+    encoded = packets["stream"].combine_chunks().dictionary_encode()
+    streams = encoded.dictionary.to_pylist()
+    place = numbers_of(encoded.indices)
+    # Numbers of two octets are sorted by their digits, in a fraction of the time.
+    order = np.argsort(place.astype(np.uint16) if len(streams) <= 1 << 16 else place, kind="stable")
+    at_ns = numbers_of(packets["captured_ns"])[order]
+    start = 0
+    for stream, end in zip(streams, np.cumsum(np.bincount(place)).tolist(), strict=True):
+        yield stream, np.sort(at_ns[start:end], kind="stable")
+        start = end

@@ -5,11 +5,12 @@ Read from `streams`, `messages` and `exchanges` in pieces; only the busiest stre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -208,14 +209,14 @@ def _said(folder: RunFolder, wanted: set[Key]) -> tuple[dict[Key, dict[str, int]
     """Messages per protocol of each wanted stream, and when it was spoken."""
     found: dict[Key, dict[str, int]] = {}
     spans: dict[tuple[Key, str], tuple[int, int]] = {}
-    streams = int64_array({stream for stream, _ in wanted})
     for piece in pieces(folder, MESSAGES, ("stream", "epoch", "protocol", "first_ns", "last_ns")):
-        mine = piece.filter(pc.is_in(piece["stream"], streams))
-        groups, keys = group_codes(mine, ("stream", "epoch", "protocol"))
+        runs, starts = _runs(piece, ("stream", "epoch", "protocol"))
+        groups, keys = group_codes(runs, runs.column_names)
         first_ns, last_ns = np.full(len(keys), _NEVER_NS), np.full(len(keys), -_NEVER_NS)
-        np.minimum.at(first_ns, groups, numbers_of(mine["first_ns"]))
-        np.maximum.at(last_ns, groups, numbers_of(mine["last_ns"]))
-        counts = np.bincount(groups, minlength=len(keys))
+        if len(starts):
+            np.minimum.at(first_ns, groups, np.minimum.reduceat(numbers_of(piece["first_ns"]), starts))
+            np.maximum.at(last_ns, groups, np.maximum.reduceat(numbers_of(piece["last_ns"]), starts))
+        counts = _added(groups, np.diff(starts, append=piece.num_rows), len(keys))
         rows = zip(keys, counts.tolist(), first_ns.tolist(), last_ns.tolist(), strict=True)
         for (stream, epoch, protocol), n, first, last in rows:
             key = (stream, epoch)
@@ -229,19 +230,39 @@ def _said(folder: RunFolder, wanted: set[Key]) -> tuple[dict[Key, dict[str, int]
     return found, spans
 
 
+def _runs(rows: pa.Table, names: Sequence[str]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    """These columns of the first of every run of equal rows, and where it begins; streams are stored as wholes."""
+    if not rows.num_rows:
+        return rows.select(names), np.empty(0, dtype=np.int64)
+    new = np.zeros(rows.num_rows, dtype=np.bool_)
+    new[0] = True
+    for name in names:
+        column = rows[name].combine_chunks()
+        values = numbers_of(column if pa.types.is_integer(column.type) else column.dictionary_encode().indices)
+        new[1:] |= values[1:] != values[:-1]
+    starts = np.flatnonzero(new)
+    return rows.select(names).take(int64_array(starts)), starts
+
+
+def _added(groups: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """The numbers of each group added up."""
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, groups, numbers)
+    return sums
+
+
 def _counted(rows: pa.Table) -> Iterator[tuple[tuple[Any, ...], int]]:
     """Each different row, and how often it is there."""
-    groups, keys = group_codes(rows, rows.column_names)
-    return zip(keys, np.bincount(groups, minlength=len(keys)).tolist(), strict=True)
+    runs, starts = _runs(rows, rows.column_names)
+    groups, keys = group_codes(runs, runs.column_names)
+    return zip(keys, _added(groups, np.diff(starts, append=rows.num_rows), len(keys)).tolist(), strict=True)
 
 
 def _asked(folder: RunFolder, wanted: set[Key]) -> dict[tuple[Key, str], Questions]:
     """What each side of each wanted stream asked."""
     counts: dict[tuple[Key, str], list[int]] = {}
-    streams = int64_array({stream for stream, _ in wanted})
     for piece in pieces(folder, EXCHANGES, ["stream", "epoch", "asker", "outcome", "certain"]):
-        mine = piece.filter(pc.is_in(piece["stream"], streams))
-        for (stream, epoch, asker, outcome, certain), n in _counted(mine):
+        for (stream, epoch, asker, outcome, certain), n in _counted(piece):
             if (stream, epoch) not in wanted:
                 continue
             answered = outcome != "unanswered"

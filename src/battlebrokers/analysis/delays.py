@@ -120,7 +120,8 @@ def merged(delays: Sequence[Delay]) -> Delay | None:
     if len(delays) < 2:
         return delays[0] if delays else None
     n = sum(delay.n for delay in delays)
-    knots = np.unique([point for delay in delays for point in delay.points]).astype(np.float64)
+    # Not `np.unique`: it loads all of numpy.ma.
+    knots = np.array(sorted({point for delay in delays for point in delay.points}), dtype=np.float64)
     share = np.zeros(len(knots))
     for delay in delays:
         share += delay.n / n * np.interp(knots, delay.points, LEVELS, left=0.0, right=1.0)
