@@ -48,7 +48,9 @@ def death_notice(contender: RunningContender) -> str:
     status = contender.exit_status
     how = f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
     last = contender.last_lines(1)
-    return f"{contender.name} {how} during the run" + (f"; its last words: {last[0]}" if last else "")
+    # Some pad their lines to the width of a terminal.
+    words = " ".join(last[0].split()) if last else ""
+    return f"{contender.name} {how} during the run" + (f"; its last words: {words}" if words else "")
 
 
 def _pids_of(contender: RunningContender, service: str) -> list[int]:

@@ -5,8 +5,10 @@ It is written anew at every change, so that a run that is killed leaves a true o
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -64,10 +66,7 @@ class Logbook:
         try:
             self._folder.write_manifest(self.manifest)
         except OSError as error:
-            raise EnvironmentNotReady(
-                f"the manifest cannot be written in {self._folder.path}: {error.strerror}",
-                hint="free some disk space, or choose another place with --runs.",
-            ) from error
+            raise cannot_be_written(self._folder.path, error) from error
 
     def close(self, state: State, detail: str, now_ns: int) -> None:
         """The last entry: how it ended. A run that never came to its end has broken off."""
@@ -82,13 +81,14 @@ class Logbook:
         self.write()
 
     def keep_logs(self, contender: RunningContender) -> None:
-        """Keep the end of each of the contender's logs."""
-        for log in contender.log_paths:
-            if log.exists():
-                self._folder.logs.mkdir(parents=True, exist_ok=True)
-                with log.open("rb") as source:
-                    source.seek(max(0, log.stat().st_size - _LOG_BYTES))
-                    (self._folder.logs / log.name).write_bytes(source.read())
+        """Keep the end of each of the contender's logs; on a full disk the manifest matters more."""
+        with contextlib.suppress(OSError):
+            for log in contender.log_paths:
+                if log.exists():
+                    self._folder.logs.mkdir(parents=True, exist_ok=True)
+                    with log.open("rb") as source:
+                        source.seek(max(0, log.stat().st_size - _LOG_BYTES))
+                        (self._folder.logs / log.name).write_bytes(source.read())
 
 
 def first_entry(
@@ -146,3 +146,11 @@ def _group(contender: RunningContender, service: str, pids: list[int]) -> str:
         return named
     found = own_group(pids[0]) if pids else None
     return str(found) if found is not None else ""
+
+
+def cannot_be_written(place: Path, error: OSError) -> EnvironmentNotReady:
+    """What to tell when the evidence of a run finds no room."""
+    return EnvironmentNotReady(
+        f"the evidence cannot be written in {place}: {error.strerror or error}",
+        hint=f"free some disk space, or choose another place with --runs; `bb analyze {place}` tells what was kept.",
+    )

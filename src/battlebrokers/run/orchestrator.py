@@ -7,6 +7,7 @@ writes the manifest. It computes no figure: that is the pipeline's, which it nev
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from battlebrokers.run.channel import Channel, end, spawn, why_it_left
 from battlebrokers.run.fitness import refuse_what_cannot_be_honoured, settled_for
 from battlebrokers.run.host import boot_id, raise_open_files_limit
 from battlebrokers.run.hosting import death_notice, sampler_of, start_patiently
-from battlebrokers.run.logbook import Logbook, first_entry
+from battlebrokers.run.logbook import Logbook, cannot_be_written, first_entry
 from battlebrokers.run.machine import gather
 from battlebrokers.run.messages import (
     Failed,
@@ -167,6 +168,10 @@ class Orchestrator:
         except BattleError as error:
             self._end_early("broker-failed" if isinstance(error, ContenderError) else "failed", error.message)
             raise
+        except OSError as error:
+            told = cannot_be_written(place, error)
+            self._end_early("failed", told.message)
+            raise told from error
         finally:
             await self._unregister(place)
             await asyncio.to_thread(contender.stop)
@@ -175,8 +180,9 @@ class Orchestrator:
             if self._logbook is not None:
                 self._logbook.manifest.captures = captured
                 self._logbook.keep_logs(contender)
+            shutil.rmtree(place / "contender", ignore_errors=True)  # on a full disk, the room the last entry needs
+            if self._logbook is not None:
                 self._logbook.close(self._state, self._detail, self._anchor.now_ns())
-            shutil.rmtree(place / "contender", ignore_errors=True)
         return self.folder
 
     def interrupt(self) -> None:
@@ -191,7 +197,9 @@ class Orchestrator:
 
     async def _unregister(self, place: Path) -> None:
         if self._registering is not None:
-            failed = await self._registering.remove(place)
+            failed = 0
+            with contextlib.suppress(OSError):  # no room to write it down: the broker has to be stopped all the same
+                failed = await self._registering.remove(place)
             if failed:
                 what = "the clean-up took too long" if failed < 0 else f"{failed} removals failed"
                 self._say(f"{what}; what was registered may still be there (see `operations`)")

@@ -25,6 +25,7 @@ SOURCE_PORTS_KEPT = 500
 """Local ports of one source address we leave to everybody else."""
 BYTES_PER_EVENT = 64
 MEBIBYTE = 1 << 20
+LEAST_DISK_BYTES = 100 * MEBIBYTE
 GIBIBYTE = 1 << 30
 FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen", "timebase")
 STEADY_GOVERNORS = ("", "performance")
@@ -184,12 +185,13 @@ def disk(machine: Machine, needs: Needs) -> Check:
         )
     needed = needs.events * BYTES_PER_EVENT
     value = f"{format_size(machine.disk_free_bytes)} free in {machine.runs_folder}"
-    if machine.disk_free_bytes < max(needed, 100 * MEBIBYTE):
+    if machine.disk_free_bytes < max(needed, LEAST_DISK_BYTES):
+        least = format_size(LEAST_DISK_BYTES)
         return Check(
             name,
             "fail",
             value,
-            f"the evidence of this load takes about {format_size(needed)}",
+            f"the evidence of this load takes about {format_size(needed)}, and no run begins with less than {least}",
             "free some space, or choose another disk: --runs DIR or BB_RUNS=DIR",
         )
     if machine.disk_free_bytes < needed * 3 + GIBIBYTE:

@@ -166,3 +166,16 @@ def test_keys_of_mqtt_are_mistakes_exactly_where_no_link_honours_them(protocol: 
     }  # fmt: skip
     assert set(honoured) <= set(OF_MQTT)
     assert {key for key, can in honoured.items() if not can} == set(honoured) & set(strange_to(protocol))
+
+
+@pytest.mark.parametrize(
+    ("url", "overrides", "reason"),
+    [
+        ("amqp://127.0.0.1", ["protocol=amqp", "fleets.air.qos=2"], "air asks for QoS 2, amqp knows 0 and 1"),
+        ("http://127.0.0.1", ["protocol=http"], "all subscribes, and nothing can be received over http"),
+        ("udp://127.0.0.1:9", ["protocol=udp", "fleets.air.payload.random_bytes=70000"], "70000 bytes, udp takes"),
+    ],
+)
+def test_the_limits_of_our_links_hold_for_a_broker_given_by_url(url: str, overrides: list[str], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        refuse_what_cannot_be_honoured(scenario(*overrides), url)

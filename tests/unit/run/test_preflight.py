@@ -109,6 +109,9 @@ class TestDisk:
     def test_free_space_is_judged_by_the_evidence_to_come(self, free: int, state: str) -> None:
         assert p.disk(replace(GOOD, disk_free_bytes=free), SMALL).state == state
 
+    def test_a_small_disk_that_would_hold_the_evidence_is_told_what_is_wanted(self) -> None:
+        assert "no run begins with less than 100 MiB" in p.disk(replace(GOOD, disk_free_bytes=2**20), SMALL).meaning
+
 
 class TestCpuAndMemory:
     @pytest.mark.parametrize(("available", "state"), [(GIB // 2, "fail"), (3 * GIB // 2, "warn"), (4 * GIB, "ok")])
