@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +15,12 @@ import pytest
 
 from battlebrokers.contenders.availability import Available, Missing, availability, container_engine
 from battlebrokers.contenders.lifecycle import start_contender, start_described
-from battlebrokers.contenders.reader import find_contender, parse_contender
+from battlebrokers.contenders.offers import offers_of
+from battlebrokers.contenders.reader import SPECS, find_contender, parse_contender
 from battlebrokers.errors import ContenderError, EnvironmentNotReady, UsageError
 from battlebrokers.record.wire import Wire
+from battlebrokers.run.trial import Trial
+from support.namespaces import network_namespace
 
 pytestmark = pytest.mark.broker
 
@@ -169,6 +174,29 @@ def test_what_would_be_a_container_here_may_be_elsewhere(elsewhere: tuple[Path, 
 def test_a_host_is_only_for_what_somebody_else_runs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"amqtt is started here, and not on 10\.0\.0\.5"):
         start_contender("amqtt@10.0.0.5", "stock", tmp_path)
+
+
+@pytest.mark.root
+def test_a_contender_may_run_in_a_network_namespace(tmp_path: Path, must_have: Callable[[str], None]) -> None:
+    must_have("mosquitto")
+    must_have("ip")
+    with network_namespace() as (name, address, _):
+        text = (SPECS / "mosquitto.yaml").read_text(encoding="utf-8")
+        assert text.count("run: {command:") == 1
+        text = text.replace("run: {command:", f"run: {{namespace: {name}, host: {address}, command:")
+        described = parse_contender(text, "mosquitto.yaml")
+        with start_described(described, "stock", tmp_path) as running:
+            port = running.known["port.mqtt"]
+            assert running.endpoints["tcp"] == f"mqtt://{address}:{port}"
+            [pid] = running.service_pids()["mosquitto"]
+            assert Path(f"/proc/{pid}/ns/net").stat().st_ino == Path(f"/run/netns/{name}").stat().st_ino
+            assert not listens(port)
+            findings = asyncio.run(Trial(running, offers_of(described)).run())
+            assert [finding for finding in findings if finding.holds is False] == []
+            assert sum(finding.what == "a payload of 64 KiB" for finding in findings) == 2
+        assert not running.reachable(0.5)
+        left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout
+        assert left == ""
 
 
 def test_a_container_needs_an_engine_that_runs(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from battlebrokers.record.capture_tool import CaptureTool, Limits, find_tool
 from battlebrokers.run import capturing as capturing_module
 from battlebrokers.tables import PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder
+from support.namespaces import network_namespace
 from support.packets import require_capturing, tshark
 from support.runs import bb, run_for_real, start_bb, write_scenario
 from support.waiting import until
@@ -43,27 +44,9 @@ def _capturing() -> None:
 
 @pytest.fixture
 def namespace() -> Iterator[tuple[str, str, str]]:
-    """A network namespace with a veth to here: its name, its address, our end of the veth."""
-    name, ours = f"bbt{os.getpid()}", f"bbv{os.getpid()}"[:15]
-    second = os.getpid() % 250 + 1
-    setup = [
-        f"ip netns add {name}",
-        f"ip link add {ours} type veth peer name eth0 netns {name}",
-        f"ip addr add 10.213.{second}.1/24 dev {ours}",
-        f"ip link set {ours} up",
-        f"ip -n {name} addr add 10.213.{second}.2/24 dev eth0",
-        f"ip -n {name} link set eth0 up",
-        f"ip -n {name} link set lo up",
-    ]
-    try:
-        for line in setup:
-            made = subprocess.run(line.split(), capture_output=True, text=True, check=False)
-            if made.returncode:
-                pytest.skip(f"no network namespaces here: {line}: {made.stderr.strip()}")
-        yield name, f"10.213.{second}.2", ours
-    finally:
-        subprocess.run(["ip", "link", "del", ours], capture_output=True, check=False)
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    """Its name, its address, our end of the veth."""
+    with network_namespace() as made:
+        yield made
 
 
 def files_of(folder: RunFolder, service: str) -> list[Path]:
