@@ -172,8 +172,10 @@ def test_what_would_be_a_container_here_may_be_elsewhere(elsewhere: tuple[Path, 
 
 
 def test_a_host_is_only_for_what_somebody_else_runs(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"amqtt is started here, and not on 10\.0\.0\.5"):
-        start_contender("amqtt@10.0.0.5", "stock", tmp_path)
+    with pytest.raises(UsageError, match=r"amqtt is started here, and not on 10\.0\.0\.5:1883") as caught:
+        start_contender("amqtt@10.0.0.5:1883", "stock", tmp_path)
+    assert "run: {external: true}" in caught.value.hint
+    assert "10.0.0.5" not in caught.value.hint, "a URL made of a host that has a port already is none"
 
 
 @pytest.mark.root
