@@ -169,9 +169,12 @@ def _tell(found: list[tuple[Contender, Available | Missing]]) -> None:
         cells = _cells(contender, here)
         table.add_row(*(cells[name] for name in columns), style=None if isinstance(here, Available) else "dim")
     console.print(table)
+    lacking: dict[Missing, list[str]] = {}
     for contender, here in found:
         if isinstance(here, Missing):
-            console.print(f"{contender.name}: {here.what} is missing. {here.hint}", soft_wrap=True, markup=False)
+            lacking.setdefault(here, []).append(contender.name)
+    for missing, names in lacking.items():
+        console.print(f"{', '.join(names)}: {missing.what} is missing. {missing.hint}", soft_wrap=True, markup=False)
     console.print(
         "elsewhere: somebody runs it, and you say where, as NAME@HOST. Any other broker: --broker mqtt://host:port "
         "(mqtts, ws, wss, amqp, coap, udp), or a contender file of your own (`bb brokers new NAME`).",

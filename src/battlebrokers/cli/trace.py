@@ -87,7 +87,7 @@ def explain(reference: Reference, runs: Runs = RUNS_DEFAULT, as_json: AsJson = F
         document = asdict(explanation) | {"culprit": culprit, "sentences": explanation.sentences()}
         typer.echo(json.dumps(document, indent=2))
     else:
-        print_explanation(Console(highlight=False), explanation)
+        print_explanation(Console(highlight=False), explanation, reference)
     return 0
 
 

@@ -48,7 +48,7 @@ def run_lines(conclusion: Conclusion) -> Iterator[Text]:
         yield _line("" if index else "FINDINGS", (finding.sentence, _SEVERITY_STYLES[finding.severity]))
     if len(conclusion.findings) > MOST_FINDINGS:
         yield _line("", (f"… and {len(conclusion.findings) - MOST_FINDINGS} more in the report", "dim"))
-    yield _next(summary)
+    yield _next(summary, captured=bool(conclusion.facts.manifest.captures))
 
 
 def unfolded(console: Console) -> Console:
@@ -134,7 +134,7 @@ def _cost(summary: Summary) -> Iterator[Text]:
     if cost is None or cost.wire_bytes is None or set(cost.protocols.values()) <= {"mqtt"}:
         return
     spoken = ", ".join(f"{name} over {protocol}" for name, protocol in cost.protocols.items())
-    sizes = f"structure {format_size(cost.structure_bytes or 0)}   URL {format_size(cost.url_bytes or 0)}"
+    sizes = f"structure {format_size(cost.structure_bytes or 0)}   address {format_size(cost.url_bytes or 0)}"
     times = f"   {cost.overhead:.3g} × the payload" if cost.overhead is not None else ""
     yield _line("PUBLISHING", f"{sizes}   wire {format_size(cost.wire_bytes)}{times}", (f"   {spoken}", "dim"))
 
@@ -161,9 +161,10 @@ def _trust(summary: Summary) -> Iterator[Text]:
             yield _line("", ("warning: ", "yellow"), check.sentence)
 
 
-def _next(summary: Summary) -> Text:
+def _next(summary: Summary, *, captured: bool) -> Text:
     run = summary.run
-    commands = (f"bb report {run} --open", f"bb compare LAST~1 {run}", f"bb report {run} --csv {run}-csv")
+    look_inside = (f"bb explain {run}", f"bb trace {run}") if captured else ()
+    commands = (f"bb report {run} --open", *look_inside, f"bb compare LAST~1 {run}", f"bb report {run} --csv {run}-csv")
     return Text.assemble("  ", ("next: ", "dim"), (" · ".join(commands), "cyan"))
 
 

@@ -73,8 +73,8 @@ def _say(console: Console, words: str, style: str = "") -> None:
     console.print(Text(f"  {words}", style=style), soft_wrap=True, highlight=False)
 
 
-def print_explanation(console: Console, explanation: Explanation) -> None:
-    """Print who holds the slow messages back."""
+def print_explanation(console: Console, explanation: Explanation, reference: str = "RUN") -> None:
+    """Print who holds the slow messages back; `reference` is what the reader calls the run."""
     for sentence in explanation.sentences():
         console.print(f"  {sentence}", soft_wrap=True, highlight=False)
     if not explanation.shares:
@@ -86,10 +86,11 @@ def print_explanation(console: Console, explanation: Explanation) -> None:
         slow, ordinary = _ms(share.slow_mean_ns), _ms(share.ordinary_mean_ns)
         cells = f"{slow:>10} {100 * share.slow:>4.0f} %   {ordinary:>10} {100 * share.ordinary:>4.0f} %"
         console.print(f"  {share.service:<{width}}   {cells}", soft_wrap=True, highlight=False)
-    _say(console, "the slowest, each of which `bb trace RUN --id ID` shows leg by leg:", style="dim")
+    _say(console, f"the slowest, each of which `bb trace {reference} --id ID` shows leg by leg:", style="dim")
+    longest = max((len(one.id) for one in explanation.examples), default=0)
     for one in explanation.examples:
         where = "on the wire" if one.service == WIRE else f"inside {one.service}"
-        _say(console, f"  {one.id}   {_ms(one.took_ns)}, {_ms(one.inside_ns)} of it {where}")
+        _say(console, f"  {one.id:<{longest}}   {_ms(one.took_ns)}, {_ms(one.inside_ns)} of it {where}")
 
 
 def _bar(trace: Trace, leg: Leg) -> str:
