@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from battlebrokers.errors import RunFolderError
-from battlebrokers.pipeline.graph import _in_short, analyze
+from battlebrokers.errors import EnvironmentNotReady, RunFolderError
+from battlebrokers.pipeline.graph import _in_short, _told, analyze
 from battlebrokers.tables import DELIVERIES, DERIVED, JOURNEYS, LEDGER, NODES, OPERATIONS, PUBLISHES
 from battlebrokers.tables.manifest import Phase
 from battlebrokers.tables.run_folder import RunFolder
@@ -171,3 +171,19 @@ def test_what_went_wrong_in_a_worker_is_named_in_one_line(spark: SparkSession) -
     assert _in_short(raised.value).endswith("ValueError: no such wire")
     assert _in_short(RuntimeError("one\ntwo")) == "one"
     assert _in_short(RuntimeError()) == "RuntimeError"
+
+
+def test_what_the_jvm_complains_of_is_its_last_cause() -> None:
+    full = """An error occurred while calling o2848.parquet.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows
+\tat org.apache.spark.sql.Writer.write(Writer.scala:7)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/sun.nio.ch.FileDispatcherImpl.write0(Native Method)
+"""
+    assert _in_short(RuntimeError(full)) == "No space left on device"
+    assert isinstance(_told(RuntimeError(full)), EnvironmentNotReady)
+    other = full.replace("java.io.IOException: No space left on device", "java.lang.StackOverflowError")
+    assert _in_short(RuntimeError(other)) == "java.lang.StackOverflowError"
+    assert _told(RuntimeError(other)).message == "the analysis failed: java.lang.StackOverflowError"
+    shallow = "An error occurred while calling o1.x.\n: java.lang.IllegalStateException: stopped\n\tat A.b(C)"
+    assert _in_short(RuntimeError(shallow)) == "stopped"

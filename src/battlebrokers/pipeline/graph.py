@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from battlebrokers.errors import BattleError, PipelineError
+from battlebrokers.errors import BattleError, EnvironmentNotReady, PipelineError
 from battlebrokers.pipeline.audience import Facts, audience
 from battlebrokers.pipeline.conform import conform
 from battlebrokers.pipeline.evidence import Defect, Evidence
@@ -159,9 +159,7 @@ def analyze(spark: SparkSession, run: str, out: str | None = None, on_progress: 
     except (PySparkException, Py4JError) as error:
         # A segment may be broken behind a sound footer: find it, leave it out, and try once more.
         if not evidence.inspect_deeply():
-            raise PipelineError(
-                f"the analysis failed: {_in_short(error)}", hint="What was recorded is untouched."
-            ) from error
+            raise _told(error) from error
         walk = _Walk(spark, evidence, target, on_progress)
         walk.all()
     if evidence.manifest.captures:
@@ -185,6 +183,8 @@ def _decode(spark: SparkSession, evidence: Evidence, target: Store, on_progress:
 
 
 _RAISED = re.compile(r"^(?!java\.|org\.|py4j\.)((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
+_CAUSE = re.compile(r"^(?:Caused by|): (?:[\w.$]+(?:Error|Exception): )?(.+)$", re.MULTILINE)
+_DISK_FULL = "No space left on device"
 
 
 class _Walk:
@@ -258,10 +258,23 @@ class _Walk:
         return result
 
 
+def _told(error: Exception) -> BattleError:
+    """What the user hears of Spark's exception."""
+    if _DISK_FULL in str(error):
+        return EnvironmentNotReady(
+            "the disk is full: not all tables could be written",
+            hint="What was recorded is untouched: free some space, then `bb analyze` the run.",
+        )
+    return PipelineError(f"the analysis failed: {_in_short(error)}", hint="What was recorded is untouched.")
+
+
 def _in_short(error: Exception) -> str:
     text = str(error).strip()
     # A worker's exception begins with the fact that there is one; what it was is the last line of its traceback.
     raised = _RAISED.findall(text.partition("Traceback")[2])
     if raised:
         return str(raised[-1])[:500]
+    # The JVM's begins with the call that failed; what went wrong is the last of its causes.
+    if causes := _CAUSE.findall(text):
+        return str(causes[-1])[:500]
     return text.splitlines()[0][:500] if text else type(error).__name__
