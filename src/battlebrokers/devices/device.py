@@ -22,6 +22,7 @@ from battlebrokers.record.publish_log import (
     OUTCOME_SENT,
     OUTCOME_UNACKED,
     OUTCOME_UNSENT,
+    shared_part,
 )
 from battlebrokers.scenario.payloads import PayloadSource
 from battlebrokers.scenario.plan import DevicePlan
@@ -38,8 +39,9 @@ class Device(Node):
     """One publisher; `rearm(device, due_ns)` tells the crowd when it wants to speak next (run time)."""
 
     __slots__ = (
-        "_batch", "_chooser", "_flags", "_held", "_log", "_outcome", "_qos", "_rearm", "_released_ns", "_retain",
-        "_schedule", "_seq", "_source", "_start_ns", "_topic_ids", "_topics", "_varied", "_word", "index",
+        "_alike", "_batch", "_chooser", "_flags", "_held", "_log", "_outcome", "_qos", "_rearm", "_released_ns",
+        "_retain", "_schedule", "_seq", "_shared", "_source", "_start_ns", "_topic_ids", "_topics", "_varied", "_word",
+        "index",
     )  # fmt: skip
 
     role = "device"
@@ -65,6 +67,9 @@ class Device(Node):
         self._varied = self._chooser is not None or source.fixed_bytes is None
         self._word = device_word(plan.number)
         self._log = stopwatch.recorder.publishes
+        self._alike = (-1, -1, -1)
+        """Topic, payload and wire bytes of the last single message; the rows of those alike share `_shared`."""
+        self._shared = b""
         self._rearm = rearm
         self._seq = 0
         self._held = Held.NO
@@ -152,18 +157,28 @@ class Device(Node):
         topic = self._topics[place]
         qos, log, link = self._qos, self._log, self.link
         # The row may follow the bytes: acknowledgements are told in a later turn of the loop.
-        wire_bytes = link.publish(Outgoing(topic, (bytes(payload),), qos, self._retain, log.next_token))
-        structure_bytes = payload_bytes = len(payload)
-        url_bytes = len(topic)
-        if link.structured:
-            structure_bytes, url_bytes = link.structure_bytes, link.url_bytes
-        held = self._held if planned_ns <= self._released_ns else 0
-        log.add(
-            now_ns, self.number, self._topic_ids[place], seq, planned_ns, now_ns, payload_bytes, url_bytes, qos,
-            self._flags, held, self._outcome, wire_bytes, structure_bytes,
-        )  # fmt: skip
+        wire_bytes = link.publish_one(topic, bytes(payload), qos, self._retain, log.next_token)
         self._seq = seq + 1
         self.stopwatch.sent += 1
+        payload_bytes = len(payload)
+        held = self._held if planned_ns <= self._released_ns else 0
+        if held or link.structured:
+            structure_bytes, url_bytes = payload_bytes, len(topic)
+            if link.structured:
+                structure_bytes, url_bytes = link.structure_bytes, link.url_bytes
+            log.add(
+                now_ns, self.number, self._topic_ids[place], seq, planned_ns, now_ns, payload_bytes, url_bytes, qos,
+                self._flags, held, self._outcome, wire_bytes, structure_bytes,
+            )  # fmt: skip
+            return
+        alike = (place, payload_bytes, wire_bytes)
+        if alike != self._alike:
+            self._alike = alike
+            self._shared = shared_part(
+                self.number, self._topic_ids[place], payload_bytes, payload_bytes, len(topic), wire_bytes, qos,
+                self._flags, self._outcome,
+            )  # fmt: skip
+        log.add_alike(seq, planned_ns, now_ns, self._shared, self._outcome)
 
     def _send_few(self, now_ns: int, planned: list[int]) -> None:
         """Several that share topic and size."""
@@ -184,15 +199,18 @@ class Device(Node):
         structure_bytes, url_bytes = payload_bytes, len(topic)
         if link.structured:
             structure_bytes, url_bytes = link.structure_bytes, link.url_bytes
-        seq = first_seq
-        for planned_ns in planned:
-            held = self._held if planned_ns <= self._released_ns else 0
-            log.add(
-                now_ns, number, topic_id, seq, planned_ns, now_ns, payload_bytes, url_bytes, qos, flags, held,
-                outcome, wire_bytes, structure_bytes,
-            )  # fmt: skip
-            seq += 1
-        self._seq = seq
+        shared = shared_part(
+            number, topic_id, payload_bytes, structure_bytes, url_bytes, wire_bytes, qos, flags, outcome
+        )
+        for seq, planned_ns in enumerate(planned, first_seq):
+            if self._held and planned_ns <= self._released_ns:
+                log.add(
+                    now_ns, number, topic_id, seq, planned_ns, now_ns, payload_bytes, url_bytes, qos, flags,
+                    self._held, outcome, wire_bytes, structure_bytes,
+                )  # fmt: skip
+            else:
+                log.add_alike(seq, planned_ns, now_ns, shared, outcome)
+        self._seq = first_seq + len(planned)
         self.stopwatch.sent += len(planned)
 
     def _send_bulk(self, now_ns: int, planned_ns: npt.NDArray[np.int64]) -> None:

@@ -349,6 +349,10 @@ class Link(abc.ABC):
     def publish(self, outgoing: Outgoing) -> int:
         """Hand over a batch of at most `room` messages; returns the bytes written to the transport. Never waits."""
 
+    def publish_one(self, topic: bytes, payload: bytes, qos: int, retain: bool, token: int) -> int:
+        """The same for a single message."""
+        return self.publish(Outgoing(topic, (payload,), qos, retain, token))
+
     @property
     @abc.abstractmethod
     def unacknowledged(self) -> int:

@@ -41,6 +41,10 @@ DTYPE = np.dtype(
 )
 assert DTYPE.itemsize == ROW.size
 _SIZE = ROW.size
+_SHARED = struct.Struct("<iiiiiihhBBBB")
+_OWN = struct.Struct(f"<qqqq{_SHARED.size}s")
+"""A row as its own numbers and what it shares with others, packed before."""
+assert _OWN.size == _SIZE
 _ACKED_AT = struct.Struct("<q")
 _ACKED_OFFSET = 16
 _REASON = struct.Struct("<h")
@@ -60,6 +64,16 @@ _AGE_NS = SECOND_NS
 _SETTLE_NS = SECOND_NS
 _REMEMBERED = 8
 """Chunks: some seconds. The network says that nobody was there within a round trip, but maybe after the writing."""
+
+
+def shared_part(
+    device: int, topic: int, payload_bytes: int, structure_bytes: int, url_bytes: int, wire_bytes: int, qos: int,
+    flags: int, outcome: int,
+) -> bytes:  # fmt: skip
+    """What rows of messages that are alike share, for `PublishLog.add_alike`; of messages that were never held."""
+    return _SHARED.pack(
+        device, topic, payload_bytes, structure_bytes, url_bytes, wire_bytes, NONE, 0, qos, flags, 0, outcome
+    )
 
 
 class PublishLog:
@@ -119,6 +133,25 @@ class PublishLog:
             chunk.unacked += 1
         self.next_token = token + 1
         return token
+
+    def add_alike(self, seq: int, planned_ns: int, sent_ns: int, shared: bytes, outcome: int) -> None:
+        """Record one message that was just sent, as `add` does, when what it shares with others is packed already."""
+        chunk = self._current
+        used = chunk.used
+        if used == chunk.capacity:
+            if not self._turn_over(sent_ns):
+                self.overflow += 1
+                self.next_token += 1
+                return
+            chunk = self._current
+            used = 0
+        elif not used:
+            chunk.opened_ns = sent_ns
+        _OWN.pack_into(chunk.buffer, used * _SIZE, planned_ns, sent_ns, NONE, seq, shared)
+        chunk.used = used + 1
+        if not outcome:
+            chunk.unacked += 1
+        self.next_token += 1
 
     def add_many(
         self, now_ns: int, device: int, topic: int, first_seq: int, planned_ns: npt.NDArray[np.int64], sent_ns: int,

@@ -13,6 +13,7 @@ from battlebrokers.record.publish_log import (
     OUTCOME_SENT,
     OUTCOME_UNACKED,
     PublishLog,
+    shared_part,
 )
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.tables import ACKS, PUBLISHES
@@ -228,3 +229,22 @@ def test_the_log_is_crowded_while_more_than_half_of_its_memory_waits_to_be_writt
     for chunk in sink.chunks:
         log.give_back(chunk)
     assert not log.crowded
+
+
+def test_messages_alike_become_the_rows_and_tokens_of_one_by_one(tmp_path):
+    told = []
+    for way in ("alike", "one by one"):
+        recorder = Recorder(tmp_path / way, "w")
+        log = recorder.publishes
+        shared = shared_part(7, recorder.topic_id("t"), 64, 70, 9, 90, 1, 3, OUTCOME_UNACKED)
+        for seq in range(40_000):
+            if way == "alike":
+                log.add_alike(seq, 10 + seq, 20 + seq, shared, OUTCOME_UNACKED)
+            else:
+                log.add(20 + seq, 7, 0, seq, 10 + seq, 20 + seq, 64, 9, 1, 3, 0, OUTCOME_UNACKED, 90, 70)
+        assert log.next_token == 40_000
+        log.complete([5, 39_999], 50, OUTCOME_ACKED, 0)
+        recorder.finish(60)
+        told.append(pq.read_table(tmp_path / way / PUBLISHES.folder))
+    assert told[0].num_rows == 40_000
+    assert told[0].equals(told[1])

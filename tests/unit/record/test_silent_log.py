@@ -14,6 +14,8 @@ def test_a_recorder_that_keeps_nothing_hands_out_the_same_tokens_and_writes_only
     assert log.add(1, 7, 0, 0, 10, 20, 64, 9, 1, 3, 2, OUTCOME_UNACKED, 70) == 0
     assert log.add_many(1, 7, 0, 1, np.arange(5), 20, 64, 9, 1, 3, 2, OUTCOME_UNACKED, 70) == 1
     assert log.add(1, 7, 0, 6, 10, 20, 64, 9, 1, 3, 2, OUTCOME_UNACKED, 70) == 6
+    log.add_alike(7, 10, 20, b"", OUTCOME_UNACKED)
+    assert log.next_token == 8
     log.complete([0, 5, 6], 30, False, 0)
     log.resent([1])
     recorder.deliveries.add(500, 3, 7, 1, 400, -1, 64, 90, 0)

@@ -158,6 +158,14 @@ class Sender(Link):
             return self._publish_allowed(outgoing)
         return self._send(topic, qos, outgoing.retain, payloads, outgoing.first_token)
 
+    def publish_one(self, topic: bytes, payload: bytes, qos: int, retain: bool, token: int) -> int:
+        """The same for a single message, without a batch around it where that is not needed."""
+        if topic is self.usual_topic and len(payload) == self.usual_bytes and not (qos or retain):
+            connection = self.connection
+            if connection is not None:
+                return self._write(connection, self.usual_head + payload, 1)
+        return self.publish(Outgoing(topic, (payload,), qos, retain, token))
+
     def _send(self, topic: bytes, qos: int, retain: bool, payloads: Bytes2D | Sequence[bytes], first_token: int) -> int:
         connection = self.connection
         if connection is None:
