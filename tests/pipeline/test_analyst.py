@@ -14,10 +14,12 @@ import psutil
 import pytest
 
 from battlebrokers.errors import EnvironmentNotReady, PipelineError, RunFolderError
+from battlebrokers.pipeline.analyst import in_words
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.tables import LEDGER
 from battlebrokers.tables.run_folder import RunFolder
 from pipeline.world import Result, World
+from support.capture_writer import pcap as pcap_file
 
 pytestmark = pytest.mark.spark
 
@@ -84,6 +86,28 @@ def test_what_goes_wrong_is_raised_here_and_the_next_run_is_served(analyst: Anal
     assert len(Result(RunFolder(tmp_path / "elsewhere")).rows(LEDGER)) == 1
     assert not (tmp_path / "run" / "measures").exists()
     analyst.rest()
+
+
+def test_a_place_that_cannot_be_written_to_is_named_in_one_line(analyst: Analyst, tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(pcap_file([]))
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(EnvironmentNotReady, match="a file is in the way") as caught:
+        analyst.decode([str(tmp_path / "a.pcap")], str(tmp_path / "file"), {})
+    assert "\n" not in caught.value.message
+    assert caught.value.hint
+
+
+def test_what_a_worker_says_with_a_traceback_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n"
+    full = in_words(RuntimeError(f"{trace}OSError: [Errno 28] No space left on device"), "/town")
+    assert isinstance(full, EnvironmentNotReady)
+    assert full.message == "the tables cannot be written to /town: no space left"
+    bug = in_words(RuntimeError(f"{trace}ValueError: seven"), "/town")
+    assert isinstance(bug, PipelineError)
+    assert bug.message == "the analysis failed: ValueError: seven"
+    monkeypatch.setenv("BB_DEBUG", "1")
+    assert "File x" in in_words(RuntimeError(f"{trace}ValueError: seven"), "/town").message
+    assert in_words(RuntimeError(), "/town").message
 
 
 def test_closing_ends_the_jvm_too(analyst: Analyst) -> None:

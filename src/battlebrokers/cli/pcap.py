@@ -149,6 +149,8 @@ def _place(file: str) -> str:
     path = Path(file)
     if path.is_dir():
         raise InputError(f"{file} is a directory", hint="Give the capture files in it, for example DIR/*.pcapng.")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{file} is no regular file", hint="Captures are read from any place: write it to disk first.")
     if not path.is_file():
         raise InputError(f"{file}: no such file", hint="Give pcap or pcapng files, as written by dumpcap or tcpdump.")
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import queue
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from battlebrokers.errors import BattleError, PipelineError
+from battlebrokers.errors import BattleError, EnvironmentNotReady, PipelineError
 from battlebrokers.pipeline.without_pandas import hide_pandas
 from battlebrokers.tables.manifest import PairingFacts
 
@@ -171,7 +172,7 @@ def _work(
         return _failure(error)
     except Exception as error:  # noqa: BLE001 - told to the one who waits
         traceback.print_exc()
-        return _failure(PipelineError(f"the analysis failed: {error}"))
+        return _failure(in_words(error, str(order.get("out") or order.get("run"))))
 
 
 def _analyze(session: Session, progress: Progress, order: dict[str, Any]) -> dict[str, Any]:
@@ -191,6 +192,31 @@ def _decode(session: Session, progress: Progress, order: dict[str, Any]) -> dict
         hints = with_key_log(hints, Path(order["tls_keys"]))
     captures = Captures(order["files"], names=order["names"], hints=hints)
     return {"summary": decode(session.spark, captures, open_store(order["out"], session.spark), progress)}
+
+
+def in_words(error: Exception, place: str) -> BattleError:
+    """What went wrong while writing to `place`, in one line; a task's error comes with the traceback of its worker."""
+    text = str(error)
+    for words, (reason, hint) in _OBSTACLES.items():
+        if words in text:
+            return EnvironmentNotReady(f"the tables cannot be written to {place}: {reason}", hint=hint)
+    if os.environ.get("BB_DEBUG"):
+        return PipelineError(f"the analysis failed: {text}")
+    lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return PipelineError(
+        f"the analysis failed: {lines[-1 if _TRACEBACK in text else 0]}", hint="BB_DEBUG=1 prints all that is known."
+    )
+
+
+_TRACEBACK = "Traceback (most recent call last)"
+_OBSTACLES = {
+    os.strerror(errno.ENOSPC): ("no space left", "Make room there and for Spark's files (SPARK_LOCAL_DIRS), or --out."),
+    os.strerror(errno.EDQUOT): ("the quota is used up", "Make room there, or choose another --out."),
+    os.strerror(errno.EACCES): ("permission denied", "Choose an --out that you may write to."),
+    os.strerror(errno.EROFS): ("the file system is read-only", "Choose an --out that you may write to."),
+    os.strerror(errno.ENOTDIR): ("a file is in the way", "Choose another --out."),
+    os.strerror(errno.EEXIST): ("a file is in the way", "Choose another --out."),
+}
 
 
 def _failure(error: BattleError) -> dict[str, Any]:
