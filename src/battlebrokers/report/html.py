@@ -25,7 +25,7 @@ from battlebrokers.errors import UsageError
 from battlebrokers.report import view
 from battlebrokers.report.charts import all_charts
 from battlebrokers.report.middleware import section as middleware_section
-from battlebrokers.report.pool import make_pools
+from battlebrokers.report.pool import first_second, make_pools
 from battlebrokers.report.sentences import describe_charts, verdict_sentence
 from battlebrokers.report.wire import wire_view
 from battlebrokers.report.wire_battle import battle_wire, link_to
@@ -70,6 +70,7 @@ def render_report(conclusions: Sequence[Conclusion], place: Path | None = None) 
         "pools": pools,
         "slots": {pool.label: slot for slot, pool in enumerate(pools)},
         "ranking": ranking,
+        "untrusted": [pool.label for pool in pools if pool.is_void] if ranking else [],
         "ranking_head": ranking_head,
         "ranking_rows": ranking_rows,
         "ratio_rows": view.ratio_rows(ranking) if ranking else [],
@@ -115,7 +116,8 @@ def _wire(conclusion: Conclusion) -> dict[str, Any] | None:
     if found is None:
         return None
     used = {service.service: service for service in conclusion.summary.services if service.role == "contender"}
-    return wire_view(found, origin_second=facts.load_start_ns // SECOND_NS, used=used)
+    origin_second = facts.load_start_ns // SECOND_NS
+    return wire_view(found, origin_second=origin_second, since=first_second(facts), used=used)
 
 
 def json_island(value: object) -> Markup:

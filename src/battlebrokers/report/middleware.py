@@ -16,7 +16,7 @@ from battlebrokers.units import format_count, format_size
 
 HEAD = (
     "publishes → listens", "publish p50", "publish p99", "subscribe p50", "total publish time", "ok",
-    "failed", "structure", "URL", "on the wire", "per useful byte", "traffic",
+    "failed", "structure", "address", "on the wire", "per useful byte", "traffic",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ class Cost:
         url, wire = one.url_bytes or 0.0, one.wire_bytes or 0.0
         return {
             "structure": max(0.0, structure - payload),
-            "URL": url,
+            "address": url,
             "headers and framing": max(0.0, wire - max(structure, payload) - url),
         }
 
@@ -111,8 +111,8 @@ def explain(found: Sequence[Cost]) -> str:
     return (
         f"{most.label} writes {most.overhead:.3g} bytes for every byte of payload and {least.label} "
         f"{least.overhead:.3g}: {why}; its structure has {format_size(most.middleware.structure_bytes or 0.0)} against "
-        f"{format_size(least.middleware.structure_bytes or 0.0)}, its URL {format_size(most.parts['URL'])} against "
-        f"{format_size(least.parts['URL'])}, and in all it moved {format_size(most.traffic_bytes)} against "
+        f"{format_size(least.middleware.structure_bytes or 0.0)}, its address {format_size(most.parts['address'])} "
+        f"against {format_size(least.parts['address'])}, and in all it moved {format_size(most.traffic_bytes)} against "
         f"{format_size(least.traffic_bytes)}."
     )
 

@@ -45,6 +45,11 @@ class Pool:
         """The phases of the first run; runs of one battle share their plan."""
         return self.conclusions[0].summary.phases
 
+    @property
+    def is_void(self) -> bool:
+        """Whether none of its runs can be trusted."""
+        return all(conclusion.summary.verdict == "VOID" for conclusion in self.conclusions)
+
     def latency(self, kind: str) -> Distribution:
         """All values of one kind in the measure phase."""
         return Distribution.merged(measured(facts, kind) for facts in self.facts)
@@ -68,7 +73,7 @@ class Pool:
     @property
     def first_second(self) -> int:
         """Where charts begin: with the connect phase, or shortly before the load if a wait lies between the two."""
-        return min(_first_second(facts) for facts in self.facts)
+        return min(first_second(facts) for facts in self.facts)
 
     def services(self, role: str) -> list[str]:
         """Names of the services of a role."""
@@ -100,7 +105,8 @@ def make_pools(conclusions: Sequence[Conclusion]) -> list[Pool]:
     return pools
 
 
-def _first_second(facts: Facts) -> int:
+def first_second(facts: Facts) -> int:
+    """The second, counted from the start of the load, where charts of a run begin."""
     start_ns = facts.load_start_ns
     ended = facts.operations["ended_ns"]
     last_ns = pc.max(ended.filter(pc.less_equal(ended, pa.scalar(start_ns, ended.type)))).as_py()

@@ -24,11 +24,20 @@ _MOST_KINDS = 60
 _REST_SLOT = 6
 
 
-def wire_view(wire: Wire, *, origin_second: int | None = None, used: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """All the section needs: `origin_second` is second 0 of the charts, `used` the services' resources."""
+def wire_view(
+    wire: Wire,
+    *,
+    origin_second: int | None = None,
+    since: int | None = None,
+    used: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """All the section needs: `used` are the services' resources.
+
+    `origin_second` is second 0 of the charts, `since` the second they begin with.
+    """
     origin = wire.traffic.first_second if origin_second is None else origin_second
     slots = protocol_slots(wire.traffic.protocols)
-    charts = wire_charts(wire, origin, slots)
+    charts = wire_charts(wire, origin, slots, since)
     asked = [one for peers in wire.asked for one in peers.kinds]
     inside = kept_words(wire)
     return {
@@ -60,14 +69,14 @@ def wire_view(wire: Wire, *, origin_second: int | None = None, used: Mapping[str
     }
 
 
-def wire_charts(wire: Wire, origin: int, slots: Mapping[str, int]) -> dict[str, Chart]:
+def wire_charts(wire: Wire, origin: int, slots: Mapping[str, int], since: int | None = None) -> dict[str, Chart]:
     """Every chart that has something to show, by id."""
     traffic = wire.traffic
     own = {line.name: place for place, line in enumerate(traffic.services)}
     charts = [
         delays(wire.asked, slots),
-        flow("wire-protocols", traffic, traffic.bands, slots, origin, stacked=True),
-        flow("wire-services", traffic, traffic.services, own, origin),
+        flow("wire-protocols", traffic, traffic.bands, slots, origin, since, stacked=True),
+        flow("wire-services", traffic, traffic.services, own, origin, since),
     ]
     return {chart["id"]: chart for chart in charts if chart.get("series") or chart.get("boxes", {}).get("peer")}
 
@@ -111,23 +120,32 @@ def box(one: Asked, delay: Delay, slots: Mapping[str, int]) -> dict[str, Any]:
 
 
 def flow(
-    name: str, traffic: Traffic, lines: Sequence[Line], slots: Mapping[str, int], origin: int, *, stacked: bool = False
+    name: str,
+    traffic: Traffic,
+    lines: Sequence[Line],
+    slots: Mapping[str, int],
+    origin: int,
+    since: int | None = None,
+    *,
+    stacked: bool = False,
 ) -> Chart:
-    """Bytes per second; `origin` is second 0."""
+    """Bytes per second; `origin` is second 0, what was said before second `since` is left out."""
+    first_second, width = traffic.first_second - origin, traffic.seconds_per_column
+    skipped = 0 if since is None else min(max(0, (since - first_second) // width), traffic.columns - 1)
     return {
         "id": name,
         "kind": "flow",
         "unit": "bytes_per_s",
         "stacked": stacked,
-        "first_second": traffic.first_second - origin,
-        "seconds_per_column": traffic.seconds_per_column,
-        "columns": traffic.columns,
+        "first_second": first_second + skipped * width,
+        "seconds_per_column": width,
+        "columns": traffic.columns - skipped,
         "series": [
             {
                 "name": f"{line.name}, unasked" if line.unasked else line.name,
                 "slot": _REST_SLOT if line.name == OTHERS else slots.get(line.name, _REST_SLOT),
                 "dash": "dashed" if line.unasked else "solid",
-                "data": [round(value, 1) for value in line.bytes_per_s],
+                "data": [round(value, 1) for value in line.bytes_per_s[skipped:]],
             }
             for line in lines
         ],

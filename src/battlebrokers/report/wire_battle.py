@@ -18,7 +18,7 @@ from battlebrokers.analysis.traces import OUTSIDE
 from battlebrokers.analysis.wire import Wire, read_wire
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.report.map_layout import lay_out
-from battlebrokers.report.pool import Pool
+from battlebrokers.report.pool import Pool, first_second
 from battlebrokers.report.wire import Chart, box, box_chart, flow, kept_words, map_words
 from battlebrokers.report.wording import some
 from battlebrokers.units import format_duration, format_size
@@ -114,8 +114,10 @@ def _flows(sides: Sequence[_Side], slots: Mapping[str, int]) -> list[Chart]:
     """One chart per contender, all on the same scales."""
     charts = []
     for number, side in enumerate(sides):
-        traffic = side.middle[1].traffic
-        charts.append(flow(f"wire-protocols-{number}", traffic, traffic.bands, slots, side.origin, stacked=True))
+        conclusion, wire = side.middle
+        since = first_second(conclusion.facts)
+        found = wire.traffic
+        charts.append(flow(f"wire-protocols-{number}", found, found.bands, slots, side.origin, since, stacked=True))
     ends = [chart["first_second"] + chart["columns"] * chart["seconds_per_column"] for chart in charts]
     axis = [min(chart["first_second"] for chart in charts), max(ends)]
     columns = [values for chart in charts for values in zip(*(line["data"] for line in chart["series"]), strict=True)]

@@ -63,6 +63,13 @@ def test_the_sections_are_in_the_promised_order(make_run):
     assert ids == ["latency", "time", "resources", "cost", "ledger", "findings", "trust", "method", "data"]
 
 
+def test_a_battle_says_whose_lines_cannot_be_trusted(make_run):
+    runs = [make_run(run=name, contender=name).healthy() for name in ("aaaaa", "bbbbb")]
+    runs[1].state = "interrupted"
+    untrusted = re.findall(r"What is drawn of (\w+) was recorded", page(*runs))
+    assert untrusted == ["bbbbb"]
+
+
 def test_a_void_run_says_why_it_cannot_be_trusted(make_run):
     text = text_of(page(make_run(counters={"recorder_overflow": 9}).healthy()))
     assert "This measurement cannot be trusted: 9 events did not fit into the recorder." in text

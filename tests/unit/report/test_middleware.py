@@ -40,9 +40,9 @@ def test_the_sentence_names_the_dearest_the_cheapest_and_what_makes_the_differen
     sentence = explain(costs([(one.contender.name, [one]) for one in summaries]))
     assert sentence.startswith("acme writes 23.6 bytes for every byte of payload and mosquitto 1.64")
     assert "most of it is headers and framing (350 B a publish against 4 B)" in sentence
-    assert "its structure has 140 B against 22 B, its URL 30 B against 10 B" in sentence
+    assert "its structure has 140 B against 22 B, its address 30 B against 10 B" in sentence
     alone = explain(costs([("ponte", [summaries[1]])]))
-    assert alone == "A payload of 22 B goes out as 180 B: 25 B of URL, 133 B of headers and framing on top of it."
+    assert alone == "A payload of 22 B goes out as 180 B: 25 B of address, 133 B of headers and framing on top of it."
     alike = explain(costs([("a", [summaries[0]]), ("b", [summaries[0]])]))
     assert alike.startswith("All write about the same, 1.64 bytes")
     assert explain([]) == ""
@@ -65,5 +65,5 @@ def test_a_battle_compares_all_contenders_on_the_page_and_in_the_terminal(make_r
 def test_one_run_tells_what_failed_and_what_a_publish_costs(make_run):
     text = "\n".join(line.plain for line in run_lines(run_of(make_run, "ponte")))
     assert "publishes without success: truncated 1" in text
-    assert re.search(r"PUBLISHING +structure 22 B   URL 25 B   wire 180 B   8.18 × the payload", text)
+    assert re.search(r"PUBLISHING +structure 22 B   address 25 B   wire 180 B   8.18 × the payload", text)
     assert "PUBLISHING" not in "\n".join(line.plain for line in run_lines(run_of(make_run, "mosquitto")))

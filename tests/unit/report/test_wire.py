@@ -67,6 +67,16 @@ def test_seconds_of_a_run_count_from_the_start_of_its_load(tmp_path):
     assert shifted["charts"]["wire-protocols"]["first_second"] == 6
 
 
+def test_what_was_said_before_the_charts_begin_is_left_out(tmp_path):
+    wire = read_wire(small_system().write(tmp_path))
+    origin = wire.traffic.first_second + 5
+    whole = wire_view(wire, origin_second=origin)["charts"]["wire-protocols"]
+    cut = wire_view(wire, origin_second=origin, since=-2)["charts"]["wire-protocols"]
+    assert (whole["first_second"], cut["first_second"]) == (-5, -2)
+    assert cut["columns"] == whole["columns"] - 3
+    assert [line["data"] for line in cut["series"]] == [line["data"][3:] for line in whole["series"]]
+
+
 def test_a_protocol_has_one_colour_in_all_charts(tmp_path):
     charts = wire_view(read_wire(small_system().write(tmp_path)))["charts"]
     slots = {line["name"]: line["slot"] for line in charts["wire-protocols"]["series"]}
