@@ -6,8 +6,10 @@ Called by `lifecycle`, `bb brokers` and `bb doctor`. Starts no broker and instal
 from __future__ import annotations
 
 import glob
+import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -23,6 +25,9 @@ from battlebrokers.contenders.spec import Contender, Need, PackageManager, Versi
 from battlebrokers.contenders.template import render
 
 _ASK_TIMEOUT_S = 20.0
+_INTO_CACHE: tuple[PackageManager, ...] = ("npm", "npm-overrides", "pip-own")
+_BARE_NAME = re.compile(r"(?:@[\w.-]+/)?([A-Za-z0-9][\w.-]*)")
+"""The name of a package without what stands before and after it: `@scope/name@^1.2`, `name>=3`."""
 
 _COMMANDS: dict[PackageManager, str] = {
     "apt": "apt-get install -y --no-install-recommends {}",
@@ -97,15 +102,25 @@ def _needs_of(contender: Contender) -> dict[str, Need]:
     return {**contender.needs, **programs}
 
 
-def own_environment(contender_name: str) -> Path:
+def installation_of(contender: Contender) -> Path:
+    """Where what we install for a contender is kept: the user's cache, one folder for all that want the same packages.
+
+    Earlier every contender had a folder of its own name; where that is all there is, it still serves.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "battlebrokers"
+    wanted = {manager: contender.install[manager] for manager in _INTO_CACHE if manager in contender.install}
+    named_after_contender = cache / contender.name
+    if not wanted:
+        return named_after_contender
+    first = _BARE_NAME.match(next((package for packages in wanted.values() for package in packages), ""))
+    digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:8]
+    shared = cache / f"{first.group(1) if first else contender.name}-{digest}"
+    return named_after_contender if named_after_contender.is_dir() and not shared.is_dir() else shared
+
+
+def own_environment(contender: Contender) -> Path:
     """The virtual environment of a Python program that must not be mixed with ours."""
-    return modules_folder(contender_name) / "venv"
-
-
-def modules_folder(contender_name: str) -> Path:
-    """Where Node modules of a contender are kept: the user's cache, never the system."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "battlebrokers" / contender_name
+    return installation_of(contender) / "venv"
 
 
 def install_hint(contender: Contender) -> str:
@@ -133,7 +148,7 @@ def _find(need: Need, contender: Contender) -> tuple[str, str] | Missing:
     if need.python is not None:
         return _find_python(need.python, contender)
     if need.node is not None:
-        folder = modules_folder(contender.name) / "node_modules" / need.node
+        folder = installation_of(contender) / "node_modules" / need.node
         here = (folder / "package.json").is_file()
         return (str(folder), str(folder)) if here else Missing(f"the Node module {need.node}", "")
     if need.file is not None:
@@ -146,8 +161,8 @@ def _find(need: Need, contender: Contender) -> tuple[str, str] | Missing:
 def _find_python(module: str, contender: Contender) -> tuple[str, str] | Missing:
     name = module.partition(".")[0]
     if "pip-own" in contender.install:
-        own = own_environment(contender.name)
-        for folder in _own_packages(contender.name):
+        own = own_environment(contender)
+        for folder in _own_packages(contender):
             for place in (folder / name, folder / f"{name}.py"):
                 if place.exists():
                     return str(own / "bin" / "python"), str(place)
@@ -158,8 +173,8 @@ def _find_python(module: str, contender: Contender) -> tuple[str, str] | Missing
     return sys.executable, str(Path(found.origin).parent) if found.origin else ""
 
 
-def _own_packages(contender_name: str) -> list[Path]:
-    return sorted(own_environment(contender_name).glob("lib/python*/site-packages"))
+def _own_packages(contender: Contender) -> list[Path]:
+    return sorted(own_environment(contender).glob("lib/python*/site-packages"))
 
 
 def _find_program(need: Need) -> str | Missing:
@@ -208,7 +223,7 @@ def _read(source: VersionSource, values: Mapping[str, str], contender: Contender
         if source.python is not None:
             if "pip-own" not in contender.install:
                 return importlib.metadata.version(source.python)
-            places = [str(place) for place in _own_packages(contender.name)]
+            places = [str(place) for place in _own_packages(contender)]
             return next((each.version for each in _distributions(source.python, places)), "")
         if source.file is not None:
             return Path(render(source.file, values)).read_text(encoding="utf-8", errors="replace")

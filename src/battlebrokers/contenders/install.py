@@ -19,7 +19,7 @@ from battlebrokers.contenders.availability import (
     Available,
     availability,
     install_hint,
-    modules_folder,
+    installation_of,
     own_environment,
 )
 from battlebrokers.contenders.spec import Contender
@@ -61,7 +61,7 @@ def _npm(contender: Contender, packages: Sequence[str], overrides: Sequence[str]
         raise EnvironmentNotReady(
             f"{contender.name} needs npm", hint="Install Node.js 20 or newer with npm, then try again."
         )
-    folder = modules_folder(contender.name)
+    folder = installation_of(contender)
     folder.mkdir(parents=True, exist_ok=True)
     if overrides:
         # npm reads what its packages' own dependencies are pinned to from here, and from nowhere else.
@@ -74,7 +74,7 @@ def _npm(contender: Contender, packages: Sequence[str], overrides: Sequence[str]
 
 def _pip_own(contender: Contender, packages: Sequence[str]) -> None:
     """A virtual environment in the user's cache: what the program pins must not change what we run with."""
-    folder = own_environment(contender.name)
+    folder = own_environment(contender)
     _run([sys.executable, "-m", "venv", "--clear", str(folder)], contender)
     _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages], contender)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from battlebrokers.contenders.availability import Available, Missing, availability, install_hint, modules_folder
+from battlebrokers.contenders.availability import Available, Missing, availability, install_hint, installation_of
 from battlebrokers.contenders.reader import find_contender, parse_contender
 from battlebrokers.contenders.spec import Contender
 
@@ -63,7 +63,7 @@ def test_a_program_that_is_too_old_is_told_with_both_versions(tmp_path: Path) ->
 
 def test_a_node_module_is_looked_for_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert modules_folder("aedes") == tmp_path / "battlebrokers" / "aedes"
+    assert installation_of(find_contender("aedes")).parent == tmp_path / "battlebrokers"
     here = availability(find_contender("aedes"))
     assert isinstance(here, Missing)
     assert "node" in here.what.lower()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from battlebrokers.contenders import install as install_module
-from battlebrokers.contenders.availability import Available, Missing, availability
+from battlebrokers.contenders.availability import Available, Missing, availability, installation_of
 from battlebrokers.contenders.reader import find_contender, parse_contender
 from battlebrokers.errors import EnvironmentNotReady
 
@@ -45,7 +45,8 @@ def test_node_modules_go_into_the_cache_without_scripts_or_lock(
 ) -> None:
     cache = tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    modules = cache / "battlebrokers" / "aedes" / "node_modules"
+    folder = installation_of(find_contender("aedes"))
+    modules = folder / "node_modules"
     program("node", "echo v22.1.0")
     made = " && ".join(
         f'/bin/mkdir -p {modules}/{name} && echo \'{{"version": "1.2.3"}}\' > {modules}/{name}/package.json'
@@ -56,7 +57,8 @@ def test_node_modules_go_into_the_cache_without_scripts_or_lock(
     here = install_module.install(find_contender("aedes"))
     assert here.version == "1.2.3"
     asked = (tmp_path / "asked").read_text()
-    assert f"--prefix {cache}/battlebrokers/aedes" in asked
+    assert folder.parent == cache / "battlebrokers"
+    assert f"--prefix {folder}" in asked
     assert "--no-package-lock" in asked
     assert "--ignore-scripts" in asked
 
@@ -76,11 +78,12 @@ def test_what_node_packages_depend_on_can_be_pinned(
     program: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = tmp_path / "cache" / "battlebrokers" / "thing"
+    text = THING.format(kind="node", install='{npm: [thing@0.0.16], npm-overrides: [old@1.0.3, "@scope/x@2.2.4"]}')
+    contender = parse_contender(text, "thing.yaml")
+    folder = installation_of(contender)
     here = folder / "node_modules" / "thing"
     program("npm", f'/bin/mkdir -p {here} && echo \'{{"version": "0.0.16"}}\' > {here}/package.json')
-    text = THING.format(kind="node", install='{npm: [thing@0.0.16], npm-overrides: [old@1.0.3, "@scope/x@2.2.4"]}')
-    found = install_module.install(parse_contender(text, "thing.yaml"))
+    found = install_module.install(contender)
     assert (found.version, found.found["thing.folder"]) == ("0.0.16", str(here))
     assert json.loads((folder / "package.json").read_text())["overrides"] == {"old": "1.0.3", "@scope/x": "2.2.4"}
 
@@ -98,10 +101,43 @@ def test_a_python_program_may_have_an_environment_of_its_own(tmp_path: Path, mon
     assert isinstance(missing, Missing)
     assert missing.hint == "bb brokers install thing"
     found = install_module.install(contender)
-    own = tmp_path / "cache" / "battlebrokers" / "thing" / "venv"
+    own = installation_of(contender) / "venv"
+    assert own.parent.parent == tmp_path / "cache" / "battlebrokers"
     assert (found.version, found.found["thing"]) == ("3.4", str(own / "bin" / "python"))
     assert Path(found.found["thing.folder"]).is_dir()
     assert importlib.util.find_spec("thing") is None
+
+
+@pytest.mark.parametrize(("one", "other"), [("acme-onem2m", "acme-onem2m-mqtt"), ("aedes", "aedes-redis")])
+def test_contenders_that_want_the_same_packages_share_one_installation(
+    one: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert installation_of(find_contender(one)) == installation_of(find_contender(other))
+
+
+def test_other_packages_or_pins_go_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wishes = ["{npm: [thing@1]}", "{npm: [thing@2]}", "{npm: [thing@1, x@1]}", "{npm: [thing@1], npm-overrides: [y@1]}"]
+    wishes += ["{pip-own: [thing@1]}", '{npm: ["@scope/thing@1"]}']
+    texts = [THING.format(kind="node", install=wish) for wish in wishes]
+    folders = [installation_of(parse_contender(text, "thing.yaml")) for text in texts]
+    assert len(set(folders)) == len(folders)
+    assert {folder.name.rpartition("-")[0] for folder in folders} == {"thing"}
+    another_name = texts[2].replace("name: thing", "name: other")
+    assert installation_of(parse_contender(another_name, "other.yaml")) == folders[2]
+
+
+def test_what_was_installed_under_a_contenders_name_still_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    contender = find_contender("acme-onem2m")
+    shared = installation_of(contender)
+    (tmp_path / "battlebrokers" / contender.name).mkdir(parents=True)
+    assert installation_of(contender) == tmp_path / "battlebrokers" / contender.name
+    shared.mkdir()
+    assert installation_of(contender) == shared
 
 
 def test_without_root_the_error_says_what_to_type(
