@@ -21,7 +21,7 @@ class Node:
 
     __slots__ = (
         "_absent", "_away", "_connected_once", "_returning", "_seed", "attempts", "connected", "link", "number",
-        "persistent", "stopped", "stopwatch",
+        "persistent", "refusal", "stopped", "stopwatch",
     )  # fmt: skip
 
     role = "node"
@@ -36,6 +36,7 @@ class Node:
         self.connected = False
         self.stopped = False
         self.attempts = 0
+        self.refusal = ""
         self._connected_once = False
         self._absent = False
         self._away = away
@@ -53,6 +54,7 @@ class Node:
         except LinkError as error:
             outcome = "refused" if error.code > 0 else "timeout" if "tim" in error.message.lower() else "error"
             self._operation("connect", started_ns, outcome, reason=error.code, detail=error.message)
+            self.refusal = error.message
             return False
         self._operation(
             "connect", started_ns, "ok", ended_ns=opened.received_ns, session_present=opened.session_present

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,13 @@ class Engine:
             devices=sum(device.connected for device in self._devices),
             clients=sum(client.connected for client in self._clients),
             failed=self._failed_first,
-            errors=[] if connected or not rows else ["nobody could connect"],
+            errors=[] if connected or not rows else [self._why_nobody_connected()],
         )
+
+    def _why_nobody_connected(self) -> str:
+        told = Counter(node.refusal for node in (*self._clients, *self._devices) if node.refusal)
+        [(why, _)] = told.most_common(1) or [("", 0)]
+        return f"nobody could connect: {why}" if why else "nobody could connect"
 
     async def go(self, load_start_ns: int) -> Finished:
         """Publish from `load_start_ns` on by plan, then drain and finish."""
