@@ -52,6 +52,7 @@ _ONLY_UUID = re.compile(
     rb"(?:urn:uuid:|\{)?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?"
 )
 _UUID_DIGITS = 32
+_ALONE = b" %b " % (b"a" * _UUID_DIGITS)
 _MEANINGLESS = frozenset((b"0" * _UUID_DIGITS, b"f" * _UUID_DIGITS))
 
 N = TypeVar("N", int, npt.NDArray[np.int64])
@@ -110,7 +111,7 @@ def _best(text: bytes, *, keyed: bool, worded: bool) -> Ranked:
 
 def _embedded_header(text: bytes) -> int | None:
     """Our header, as base64 or hexadecimal digits."""
-    for found in _BASE64_HEADER.finditer(text):
+    for found in _BASE64_HEADER.finditer(text) if 0x73 in text else ():
         raw = _decoded(found[0])
         if _is_header(raw):
             return int.from_bytes(raw[:8], "big", signed=True)
@@ -125,7 +126,7 @@ def _uuid(text: bytes) -> re.Match[bytes] | None:
     """The first UUID with dashes, else the first one without."""
     shapes = text.translate(_AS_ALPHANUMERICS)
     found = _DASHED_UUID.search(text) if 0x2D in text and _DASHED_SHAPE in shapes else None
-    if found is None and _UUID_DIGITS in map(len, shapes.split()):
+    if found is None and _ALONE in b" %b " % shapes:
         found = _PLAIN_UUID.search(text)
     return found
 

@@ -17,7 +17,7 @@ LEAVES = 10
 _AGGREGATES, _BULKS, _SIMPLE = b"*~%>|", b"$=!", b"+-:,#_("
 NUMBER = re.compile(rb"-?\d{1,18}")
 WHOLE, WRONG, _MORE = 2, 1, 0
-_STRING, _LIST = b"$*"
+_STRING = ord("$")
 _SHORT_LINE_BYTES = 20
 _FEW_PARTS = 64
 
@@ -54,10 +54,16 @@ def simple(data: bytes, pos: int) -> tuple[int, str, int, list[bytes]] | None:
     if top not in b"*$" or not digits.isdigit():
         return None
     number = int(digits)
-    parts, here, words = (number, line + 2, []) if top == _LIST else (1, pos, [])
-    if not 0 < parts <= _FEW_PARTS:
+    here = line + 2
+    if top == _STRING:
+        end = here + number + 2
+        if number + 2 > _BULK_BYTES or data[end - 2 : end] != b"\r\n":
+            return None
+        return end, "$", number, [data[here : end - 2]]
+    words: list[bytes] = []
+    if not 0 < number <= _FEW_PARTS:
         return None
-    for _ in range(parts):
+    for _ in range(number):
         line = data.find(b"\r\n", here, here + _SHORT_LINE_BYTES)
         digits = data[here + 1 : line]
         if line < 0 or data[here] != _STRING or not digits.isdigit():
@@ -67,7 +73,7 @@ def simple(data: bytes, pos: int) -> tuple[int, str, int, list[bytes]] | None:
         if data[here - 2 : here] != b"\r\n" or here - start > _BULK_BYTES:
             return None
         words.append(data[start : here - 2])
-    return here, chr(top), number, words
+    return here, "*", number, words
 
 
 def scanned(data: bytes, pos: int, scan: Scan) -> int:

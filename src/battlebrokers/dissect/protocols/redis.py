@@ -238,15 +238,17 @@ class _Redis:
     ) -> int:  # fmt: skip
         talk = self._talk
         expected = self._expected[0] if self._expected else ("", 1)
-        first = words[0][:32].decode("latin-1").lower() if words else ""
         kind = "NIL" if count < 0 else _KINDS[top]
         if top == "+":
             text = words[0] if words else b""
             if not self._expected and _MONITORED.match(text):
                 return talk.add(sender, start, end, "MONITOR")
             kind = text.split(b" ", 1)[0][:32].decode("latin-1") or kind
-        confirms = top in "*>" and first.upper() in _ABOUT_CHANNELS
-        pushes = first in _PUSHES and (self._subscribed or not self._expected)
+        first, confirms, pushes = "", False, False
+        if top in "*>":
+            first = words[0][:32].decode("latin-1").lower() if words else ""
+            confirms = first.upper() in _ABOUT_CHANNELS
+            pushes = first in _PUSHES and (self._subscribed or not self._expected)
         if top == ">" or (top == "*" and (pushes or confirms)):
             name = words[1][:256].decode("utf-8", "replace") if len(words) > 1 else ""
             payload = last if first in _PUSHES else b""
@@ -332,8 +334,9 @@ def _name(kind: str, words: list[bytes]) -> str:
         upper = [word.upper() for word in words]
         place = upper.index(b"STREAMS") + 1 if b"STREAMS" in upper else len(words)
         return words[place][:256].decode("utf-8", "replace") if place < len(words) else ""
-    chosen = words[1:] if kind in _ABOUT_CHANNELS else words[1:2]
-    return ", ".join(word[:256].decode("utf-8", "replace") for word in chosen)
+    if kind not in _ABOUT_CHANNELS:
+        return words[1][:256].decode("utf-8", "replace")
+    return ", ".join(word[:256].decode("utf-8", "replace") for word in words[1:])
 
 
 def _search(data: bytes, start: int, sender: int) -> int:
