@@ -20,7 +20,9 @@ def tell(plan: Plan) -> str:
         noun, verb = ("message", "is") if rate == "1" else ("messages", "are")
         talk = f"about {rate} {noun}/s of {format_size(facts.payload_bytes)} on average {verb} sent for {load}"
         if facts.deliveries:
-            talk += f" and become about {_about(facts.deliveries_per_s)} deliveries/s"
+            becomes = "becomes" if verb == "is" else "become"
+            heard = _about(facts.deliveries_per_s)
+            talk += f" and {becomes} about {heard} {'delivery' if heard == '1' else 'deliveries'}/s"
         else:
             talk += ", and nobody listens"
     else:

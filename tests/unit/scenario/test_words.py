@@ -44,6 +44,13 @@ def test_nobody_listening_and_nothing_said_are_told_too() -> None:
     )
 
 
+def test_one_message_a_second_is_told_in_the_singular() -> None:
+    one = "fleets={one: {devices: 1, topic: a, payload: {text: hello there}, every: 1s}}"
+    told = tell(plan(one, "clients={all: {count: 1, subscribe: a}}"))
+    assert "about 1 message/s of" in told
+    assert "is sent for 60 s and becomes about 1 delivery/s;" in told
+
+
 def test_notes_say_what_the_sentence_leaves_out() -> None:
     found = notes(
         plan(
