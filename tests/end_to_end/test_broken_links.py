@@ -1,0 +1,192 @@
+"""Runs over HTTP, CoAP and WebSocket that are broken from outside: told by kind, with evidence that can be read.
+
+MQTT's are in test_failures.py; what each link makes of nonsense is in its unit tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from battlebrokers.analysis.conclusion import conclude
+from battlebrokers.analysis.verdict import exit_code
+from battlebrokers.errors import BattleError, EnvironmentNotReady, ExitCode
+from battlebrokers.run.orchestrator import Glimpse, Orchestrator, RunRequest
+from battlebrokers.scenario.reader import load_scenario
+from battlebrokers.tables import CLOCKS, DELIVERIES, PUBLISHES
+from battlebrokers.tables.run_folder import RunFolder
+from support.middleware.described import described
+from support.middleware.process import contract_server
+from support.runs import run_for_real, write_scenario
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+BRIDGED = """
+name: bridged
+defaults: {payload: {random_bytes: 60}, every: 10/s}
+fleets:
+  small: {devices: 3, protocol: coap, topic: "b/{device}"}
+  web: {devices: 3, protocol: http, topic: "b/{device}"}
+clients:
+  listener: {count: 1, protocol: mqtt, subscribe: "b/#", qos: 1}
+phases: {measure: 20s, drain: 10s, quiet: 500ms}
+"""
+PUSHED = """
+name: pushed
+protocol: websocket
+fleets:
+  web: {devices: 2, topic: "hive/{device}", payload: {random_bytes: 20}, every: 10/s}
+clients:
+  pushed: {count: 1, subscribe: "hive/#"}
+phases: {measure: 20s, drain: 10s, quiet: 500ms}
+"""
+
+
+def only_run(runs: Path) -> RunFolder:
+    [path] = runs.iterdir()
+    return RunFolder(path)
+
+
+def test_a_bridge_killed_mid_run_is_told_and_what_it_took_is_kept(tmp_path, require_broker):
+    require_broker("ponte")
+    killed = []
+
+    def kill_once(seen: Glimpse) -> None:
+        if seen.progress.received > 20 and not killed:
+            killed.append(only_run(tmp_path / "runs").read_manifest().contender.services[0].pids[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    folder = run_for_real(write_scenario(tmp_path, BRIDGED), "ponte", tmp_path / "runs", watch=kill_once)
+    manifest = folder.read_manifest()
+    assert (manifest.state, "ponte was killed by signal 9" in manifest.state_detail) == ("broker-failed", True)
+    outcomes = Counter(pq.read_table(folder.table(PUBLISHES))["outcome"].to_pylist())
+    assert outcomes["acked"] > 20
+    assert sum(outcomes.values()) < 6 * 20 * 10, "nobody goes on for 20 s"
+    assert pq.read_table(folder.table(DELIVERIES)).num_rows > 20
+
+
+def test_a_worker_killed_mid_run_is_told_with_its_signal_and_what_rescues_the_run(tmp_path, require_broker):
+    require_broker("ponte")
+    killed = []
+
+    def kill_once(seen: Glimpse) -> None:
+        if seen.progress.received > 20 and not killed:
+            killed.append(only_run(tmp_path / "runs").read_manifest().workers[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    with pytest.raises(BattleError, match="the worker process was killed by signal 9") as caught:
+        run_for_real(write_scenario(tmp_path, BRIDGED), "ponte", tmp_path / "runs", watch=kill_once)
+    folder = only_run(tmp_path / "runs")
+    assert f"bb analyze {folder.path}" in caught.value.hint
+    assert caught.value.exit_code is ExitCode.BUG
+    manifest = folder.read_manifest()
+    assert (manifest.state, manifest.state_detail) == ("failed", caught.value.message)
+    assert not (folder.path / "contender").exists()
+
+
+def test_evidence_that_finds_no_place_is_the_environments_fault_and_the_run_says_so(tmp_path, require_broker):
+    require_broker("ponte")
+    scenario = write_scenario(tmp_path, BRIDGED.replace("20s", "1s"))
+
+    def block(seen: Glimpse) -> None:
+        if seen.phase == "measure":
+            # A file where a folder has to be made: as good as a full disk, and needs no rights.
+            (only_run(tmp_path / "runs").path / CLOCKS.folder).write_text("")
+
+    with pytest.raises(EnvironmentNotReady, match="the evidence cannot be written in") as caught:
+        run_for_real(scenario, "ponte", tmp_path / "runs", watch=block)
+    assert "--runs" in caught.value.hint
+    manifest = only_run(tmp_path / "runs").read_manifest()
+    assert (manifest.state, manifest.state_detail) == ("failed", caught.value.message)
+
+
+def test_when_nobody_can_connect_the_reason_they_were_given_is_told(tmp_path):
+    scenario = write_scenario(tmp_path, PUSHED)
+    with contract_server("devicehive") as ports:
+        spec = described("devicehive", ports, tmp_path)
+        spec.write_text(spec.read_text().replace("/api/websocket", "/api/nowhere"))
+        folder = run_for_real(scenario, str(spec), tmp_path / "runs")
+    manifest = folder.read_manifest()
+    assert manifest.state == "broker-failed"
+    assert "nobody could connect: ws://" in manifest.state_detail
+    assert "404" in manifest.state_detail
+
+
+MOODY = """\
+name: moody
+about: Answers as it likes.
+run: {external: true}
+ports: {http: PORT}
+endpoints: {http: "http://${host}:${port.http}"}
+ready: {get: /}
+speak:
+  http: {publish: {post: "/messages", json: {data: "${payload}"}, is: {$.ok: true}}}
+"""
+SPEAKERS = """
+name: speakers
+protocol: http
+fleets:
+  air: {devices: 6, topic: "a/{device}", payload: {random_bytes: 30}, every: 10/s, at_most: 10}
+phases: {measure: 30s, drain: 5s, quiet: 500ms, until_silent: true}
+"""
+GOOD = b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"ok": true}'
+SLOWLY = b""
+ANSWERS = [
+    GOOD,
+    b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\nno",
+    b'HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{"ok": tr',
+    b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{not json",
+    b"closed",
+    SLOWLY,
+]
+
+
+async def moody(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, moods: itertools.cycle) -> None:
+    """Answers each request in the next way there is; closes where an answer is not whole."""
+    try:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            if head.startswith(b"GET"):
+                writer.write(GOOD)
+                continue
+            [length] = [
+                line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
+            ]
+            await reader.readexactly(int(length))
+            answer = next(moods)
+            if answer == SLOWLY:
+                await asyncio.sleep(1.5)
+                answer = GOOD
+            writer.write(b"" if answer == b"closed" else answer)
+            if answer == b"closed" or b"500\r\n" in answer:
+                break
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+
+
+@pytest.mark.spark
+async def test_every_wrong_answer_is_in_the_ledger_by_its_kind(tmp_path, analyst):
+    moods = itertools.cycle(ANSWERS)
+    server = await asyncio.start_server(lambda reader, writer: moody(reader, writer, moods), "127.0.0.1", 0)
+    spec = tmp_path / "moody.yaml"
+    spec.write_text(MOODY.replace("PORT", str(server.sockets[0].getsockname()[1])))
+    loaded = load_scenario(str(write_scenario(tmp_path, SPEAKERS)))
+    async with server:
+        folder = await Orchestrator(RunRequest(loaded, str(spec), 1, tmp_path / "runs")).run()
+    assert folder.read_manifest().state == "finished"
+    analyst.analyze(str(folder.path))
+    summary = conclude(folder).summary
+    assert (summary.messages.planned, summary.messages.sent, summary.messages.acked) == (60, 60, 20)
+    assert summary.messages.failures == {"status 500": 10, "truncated": 10, "unexpected answer": 10, "closed": 10}
+    assert (summary.middleware.successful, summary.middleware.failed) == (20, 40)
+    assert exit_code(summary) in (ExitCode.PASS, ExitCode.VOID), "nobody expected anything of it"
+    # The slow ones are slow in the figures, not failed.
+    assert summary.middleware.publish_ms.max >= 1500
