@@ -26,13 +26,23 @@ from battlebrokers.errors import UsageError
 from battlebrokers.report.sentences import verdict_sentence
 from battlebrokers.report.view import LEVELS, ranking_rows
 from battlebrokers.report.wording import KIND_NAMES, LEVEL_NAMES, level_text
-from battlebrokers.tables import EXCHANGES, HOPS, RESPONSES, STREAMS, TRAFFIC
+from battlebrokers.tables import (
+    ENDINGS,
+    EXCHANGES,
+    HOPS,
+    MESSAGES,
+    PACKETS,
+    PASSAGES,
+    RESPONSES,
+    STREAMS,
+    TRAFFIC,
+)
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
 from battlebrokers.units import format_count, format_percent
 
 CSV_TABLES = ("latencies", "ledger", "timeline", "publishing", "actions", "balance", "services", "resources")
-WIRE_CSV_TABLES = (STREAMS, EXCHANGES, HOPS, RESPONSES, TRAFFIC)
-"""Of captures; packets and messages stay Parquet, nobody opens that many lines."""
+WIRE_CSV_TABLES = (PACKETS, STREAMS, MESSAGES, EXCHANGES, HOPS, RESPONSES, TRAFFIC, PASSAGES, ENDINGS)
+"""Of captures; those that are not there are left out."""
 KIND_COLUMNS = (
     "sender", "receiver", "protocol", "kind", "part", "name", "messages", "bytes", "payload_bytes", "per_s",
     "p50_ns", "p99_ns", "followed",
