@@ -12,6 +12,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -117,6 +118,23 @@ def test_when_nobody_can_connect_the_reason_they_were_given_is_told(tmp_path):
     assert manifest.state == "broker-failed"
     assert "nobody could connect: ws://" in manifest.state_detail
     assert "404" in manifest.state_detail
+
+
+def test_a_broker_somebody_else_runs_that_dies_has_failed_like_one_of_ours(tmp_path):
+    with contract_server("devicehive") as ports:
+        spec = described("devicehive", ports, tmp_path)
+        [server] = [each for each in psutil.Process().children() if "support.middleware.devicehive" in each.cmdline()]
+
+        def kill_once(seen: Glimpse) -> None:
+            if seen.progress.received > 5 and server.is_running():
+                server.kill()
+
+        scenario = write_scenario(tmp_path, PUSHED.replace("20s", "2s"))
+        folder = run_for_real(scenario, str(spec), tmp_path / "runs", watch=kill_once)
+    manifest = folder.read_manifest()
+    assert manifest.state == "broker-failed"
+    assert "devicehive stopped answering during the run: nobody listens at" in manifest.state_detail
+    assert pq.read_table(folder.table(DELIVERIES)).num_rows > 5
 
 
 MOODY = """\

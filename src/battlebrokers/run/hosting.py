@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
+from battlebrokers.contenders.broker_url import parse_broker_url
+from battlebrokers.contenders.handshake import accepts
 from battlebrokers.contenders.lifecycle import Listener, RunningContender, start_contender
 from battlebrokers.contenders.spec import Profile
 from battlebrokers.errors import BattleError, Interrupted
 from battlebrokers.record.resources import ResourceSampler, process_tree
+
+_REACH_S = 2.0
 
 
 async def start_patiently(
@@ -51,6 +55,18 @@ def death_notice(contender: RunningContender) -> str:
     # Some pad their lines to the width of a terminal.
     words = " ".join(last[0].split()) if last else ""
     return f"{contender.name} {how} during the run" + (f"; its last words: {words}" if words else "")
+
+
+def gone_elsewhere(contender: RunningContender, protocols: Collection[str]) -> str:
+    """What to tell when a broker that somebody else runs is gone at the end; empty when it is there or none can ask.
+
+    One whose process is ours is watched all the time. Of datagrams nobody can say whether anybody listens.
+    """
+    urls = [parse_broker_url(url, key=key) for key, url in contender.endpoints.items()]
+    asked = [url for url in urls if url.protocol in protocols and url.transport != "udp"]
+    if contender.process is not None or not asked or any(accepts(url.host, url.port, _REACH_S) for url in asked):
+        return ""
+    return f"{contender.name} stopped answering during the run: nobody listens at {asked[0].url} any more"
 
 
 def _pids_of(contender: RunningContender, service: str) -> list[int]:

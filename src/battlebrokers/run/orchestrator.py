@@ -25,9 +25,9 @@ from battlebrokers.record.capture_tool import Limits
 from battlebrokers.record.segments import write_rows
 from battlebrokers.run.capturing import Capturing
 from battlebrokers.run.channel import Channel, end, spawn, why_it_left
-from battlebrokers.run.fitness import refuse_what_cannot_be_honoured, settled_for
+from battlebrokers.run.fitness import protocols_of, refuse_what_cannot_be_honoured, settled_for
 from battlebrokers.run.host import boot_id, raise_open_files_limit
-from battlebrokers.run.hosting import death_notice, sampler_of, start_patiently
+from battlebrokers.run.hosting import death_notice, gone_elsewhere, sampler_of, start_patiently
 from battlebrokers.run.logbook import Logbook, cannot_be_written, first_entry
 from battlebrokers.run.machine import gather
 from battlebrokers.run.messages import (
@@ -141,7 +141,8 @@ class Orchestrator:
         raise_open_files_limit()
         require(preflight(gather(request.runs, programs=False), self._needs()))
         name = request.loaded.scenario.name
-        self.folder = new_run_folder(request.runs.absolute(), name, request.broker, _moment(self._anchor.wall_ns))
+        begun = datetime.fromtimestamp(self._anchor.wall_ns / SECOND_NS, UTC)
+        self.folder = new_run_folder(request.runs.absolute(), name, request.broker, begun)
         # Client ids carry the run's id, so that two runs never take each other's sessions.
         self._plan = build_plan(self._scenario, request.seed, self.folder.run_id)
         place = self.folder.path
@@ -272,6 +273,9 @@ class Orchestrator:
         channel.send(Go(load_start_ns))
         self._logbook.write()
         finished = await self._finished
+        gone = await asyncio.to_thread(gone_elsewhere, self._contender, set(protocols_of(self._scenario).values()))
+        if gone and self._state == "running":
+            self._state, self._detail = "broker-failed", gone
         probes += await self._probe_clock(channel, hello)
         write_rows(place, CLOCKS, "orchestrator", probes)
         if finished.load_end_ns:
@@ -394,7 +398,3 @@ class Orchestrator:
             events=int(seconds * (plan.messages_per_s + plan.deliveries_per_s)),
             broker_here=not is_url(self._request.broker),
         )
-
-
-def _moment(wall_ns: int) -> datetime:
-    return datetime.fromtimestamp(wall_ns / SECOND_NS, UTC)
