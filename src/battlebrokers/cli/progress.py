@@ -68,7 +68,7 @@ class RunProgress:
     def say(self, words: str) -> None:
         """A line above the bars."""
         if not self._quiet:
-            self._console.print(words, markup=False)
+            self._console.print(words, markup=False, soft_wrap=True)
 
     def warn(self, words: str) -> None:
         """A line above the bars that is told even to those who want no progress; it goes to stderr."""

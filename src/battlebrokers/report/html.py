@@ -25,7 +25,7 @@ from battlebrokers.errors import UsageError
 from battlebrokers.report import view
 from battlebrokers.report.charts import all_charts
 from battlebrokers.report.middleware import section as middleware_section
-from battlebrokers.report.pool import first_second, make_pools
+from battlebrokers.report.pool import first_second, make_pools, waited_ns
 from battlebrokers.report.sentences import describe_charts, verdict_sentence
 from battlebrokers.report.wire import wire_view
 from battlebrokers.report.wire_battle import battle_wire, link_to
@@ -86,9 +86,7 @@ def render_report(conclusions: Sequence[Conclusion], place: Path | None = None) 
         "traffic": view.traffic(first),
         "failures": [(one.summary.run, rows) for one in conclusions if (rows := view.failure_rows(one))],
         "environment": view.environment(conclusions[0], pools),
-        "phase_rows": [
-            (PHASE_NAMES.get(p.name, p.name), f"{duration_s(p.duration_s)}, from {p.start_s:g} s") for p in first.phases
-        ],
+        "phase_rows": _phase_rows(conclusions[0]),
         "words": [(name, KIND_ABOUT[kind]) for kind, name in KIND_NAMES.items()],
         "texts": _texts(conclusions, several=several),
         "charts": charts,
@@ -171,6 +169,17 @@ def _clock_words(conclusions: Sequence[Conclusion]) -> str:
         return "The clock error between workers is unknown."
     worst = max(error or 0.0 for error in errors)
     return f"Clock error: at most {worst:.3g} µs." if worst else "Sender and receiver read one clock: no clock error."
+
+
+def _phase_rows(conclusion: Conclusion) -> list[tuple[str, str]]:
+    rows = []
+    for phase in conclusion.summary.phases:
+        words = f"{duration_s(phase.duration_s)}, from {phase.start_s:g} s"
+        waited_s = waited_ns(conclusion.facts) / SECOND_NS
+        if phase.name == "connect" and waited_s >= 1:
+            words += f"; everybody was connected for the last {duration_s(waited_s)} of it"
+        rows.append((PHASE_NAMES.get(phase.name, phase.name), words))
+    return rows
 
 
 def _ledger(pool: Any) -> dict[str, Any]:

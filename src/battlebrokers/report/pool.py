@@ -105,15 +105,20 @@ def make_pools(conclusions: Sequence[Conclusion]) -> list[Pool]:
     return pools
 
 
+def waited_ns(facts: Facts) -> int:
+    """How long everybody was connected already and nothing was sent yet."""
+    ended = facts.operations["ended_ns"]
+    start_ns = facts.load_start_ns
+    last_ns = pc.max(ended.filter(pc.less_equal(ended, pa.scalar(start_ns, ended.type)))).as_py()
+    return 0 if last_ns is None else start_ns - int(last_ns)
+
+
 def first_second(facts: Facts) -> int:
     """The second, counted from the start of the load, where charts of a run begin."""
-    start_ns = facts.load_start_ns
-    ended = facts.operations["ended_ns"]
-    last_ns = pc.max(ended.filter(pc.less_equal(ended, pa.scalar(start_ns, ended.type)))).as_py()
-    if last_ns is not None and start_ns - last_ns > _LONGEST_WAIT_S * SECOND_NS:
+    if waited_ns(facts) > _LONGEST_WAIT_S * SECOND_NS:
         return -_LONGEST_WAIT_S
     connect = facts.manifest.phase("connect")
-    return min(0, (connect.start_ns - start_ns) // SECOND_NS) if connect else 0
+    return min(0, (connect.start_ns - facts.load_start_ns) // SECOND_NS) if connect else 0
 
 
 def add_series(parts: Sequence[Series]) -> Series:

@@ -200,7 +200,8 @@ def environment(conclusion: Conclusion, pools: Sequence[Pool]) -> list[tuple[str
         rows.append(("scale", f"{manifest.scenario.scale:g}"))
     if manifest.scenario.overrides:
         rows.append(("overrides", ", ".join(manifest.scenario.overrides)))
-    rows += [(f"setting {name}", str(value)) for name, value in sorted(manifest.settings.items())]
+    for name, value in sorted(manifest.settings.items()):
+        rows += _pairs(f"setting {name}", value)
     return rows
 
 
@@ -208,10 +209,18 @@ def _pairs(key: str, value: object) -> list[tuple[str, str]]:
     if isinstance(value, dict):
         return [pair for inner, found in value.items() for pair in _pairs(f"{key} {inner}", found)]
     if isinstance(value, list):
-        return [(key, ", ".join(str(item) for item in value))]
+        return [(key.replace("_", " "), ", ".join(str(item) for item in value))]
     if key.endswith("_bytes") and isinstance(value, int):
         return [(key.removesuffix("_bytes").replace("_", " "), format_size(value))]
-    return [(key.replace("_", " "), str(value))]
+    if key.endswith("_s") and isinstance(value, int | float):
+        return [(key.removesuffix("_s").replace("_", " "), duration_s(value))]
+    return [(key.replace("_", " "), _plain(value))]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return format_count(value) if isinstance(value, int) else str(value)
 
 
 def traffic(summary: Summary) -> list[tuple[str, str]]:

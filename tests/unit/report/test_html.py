@@ -7,9 +7,11 @@ import re
 import pytest
 
 from battlebrokers.analysis.conclusion import draw_conclusion
+from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import UsageError
 from battlebrokers.report.html import json_island, render_report, write_report
 from battlebrokers.tables.manifest import BattleFacts
+from battlebrokers.tables.operations import OPERATIONS
 from support.browser import in_a_browser, show
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>{{ 7*7 }}"
@@ -208,3 +210,18 @@ def test_buttons_legends_tables_and_the_shared_cursor_work(make_run, tmp_path):
     assert said["cpu"].endswith("%")
     assert said["spectrum"].endswith(("µs", "ms"))
     assert shown.complaints == []
+
+
+def test_the_environment_is_told_in_words_and_units(make_run):
+    host = {"cpu_cores": 2, "steal_visible": True, "local_ports": [32768, 60999], "open_files": {"soft": 20000}}
+    text = text_of(page(make_run(host=host).healthy()))
+    assert "steal visible yes local ports 32768, 60999 open files soft 20 000" in text
+
+
+def test_a_wait_between_connecting_and_the_load_is_told(make_run):
+    run = make_run(connect_s=30).healthy()
+    run.add(
+        OPERATIONS, worker="w0", role="device", node=0, kind="connect", started_ns=run.started_ns,
+        ended_ns=run.started_ns + 4 * SECOND_NS, outcome="ok", detail="", persistent=False, attempt=1,
+    )  # fmt: skip
+    assert "connect 30 s, from -30 s; everybody was connected for the last 26 s of it" in text_of(page(run))
