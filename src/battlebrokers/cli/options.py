@@ -14,35 +14,61 @@ from battlebrokers.record.prometheus import check_url, parse_metric
 from battlebrokers.run.observing import Accounts
 from battlebrokers.units import parse_size_bytes
 
-Runs = Annotated[Path, typer.Option("--runs", help="Where run folders lie.", envvar="BB_RUNS", show_default=True)]
-Overrides = Annotated[
-    list[str], typer.Option("--set", help="Override anything: --set fleets.air.devices=10 --set phases.measure=5s.")
+Runs = Annotated[
+    Path, typer.Option("--runs", metavar="DIR", help="Where run folders lie.", envvar="BB_RUNS", show_default=True)
 ]
-Scale = Annotated[float, typer.Option("--scale", min=0.0, help="Multiply the numbers of devices and clients.")]
+Overrides = Annotated[
+    list[str],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override anything: --set fleets.air.devices=10 --set phases.measure=5s."
+    ),
+]
+Scale = Annotated[
+    float, typer.Option("--scale", metavar="FACTOR", min=0.0, help="Multiply the numbers of devices and clients.")
+]
 Seed = Annotated[int | None, typer.Option("--seed", help="Another seed than the scenario's; same seed, same plan.")]
 ProfileName = Literal["stock", "tuned"]
 Profile = Annotated[
     ProfileName, typer.Option("--profile", help="The broker's configuration: as its vendor ships it, or tuned.")
 ]
-Processes = Annotated[int, typer.Option("--processes", min=0, help="Engine processes; 0 = chosen by the load.")]
-Tags = Annotated[list[str], typer.Option("--tag", help="Remember key=value with the run.")]
+Processes = Annotated[
+    int, typer.Option("--processes", metavar="N", min=0, help="Engine processes; 0 = chosen by the load.")
+]
+Tags = Annotated[list[str], typer.Option("--tag", metavar="KEY=VALUE", help="Remember key=value with the run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-SparkMaster = Annotated[str, typer.Option("--spark-master", help="Where Spark runs: local[*], spark://host:port, …")]
+SparkMaster = Annotated[
+    str, typer.Option("--spark-master", metavar="URL", help="Where Spark runs: local[*], spark://host:port, …")
+]
 Capture = Annotated[bool, typer.Option("--capture", help="Capture the packets of each service of the broker.")]
-Snap = Annotated[str, typer.Option("--snap", help="Keep so many bytes of each packet; 0 = all.")]
+Snap = Annotated[str, typer.Option("--snap", metavar="BYTES", help="Keep so many bytes of each packet; 0 = all.")]
 CaptureLimit = Annotated[
-    str, typer.Option("--capture-limit", help="Keep so much of each service; beyond it the newest replaces the oldest.")
+    str,
+    typer.Option(
+        "--capture-limit",
+        metavar="SIZE",
+        help="Keep so much of each service; beyond it the newest replaces the oldest.",
+    ),
 ]
 Prometheus = Annotated[
     str,
-    typer.Option("--prometheus", help="Ask this Prometheus server about resources after the run: http://host:9090."),
+    typer.Option(
+        "--prometheus",
+        metavar="URL",
+        help="Ask this Prometheus server about resources after the run: http://host:9090.",
+    ),
 ]
 MetricQueries = Annotated[
     list[str],
-    typer.Option("--metric", help="A PromQL query besides those of the contender's file: service.rss_bytes=QUERY."),
+    typer.Option(
+        "--metric",
+        metavar="QUERY",
+        help="A PromQL query besides those of the contender's file: service.rss_bytes=QUERY.",
+    ),
 ]
-SarFiles = Annotated[list[Path], typer.Option("--sar", help="Take a machine's resources from this file of sysstat's.")]
+SarFiles = Annotated[
+    list[Path], typer.Option("--sar", metavar="FILE", help="Take a machine's resources from this file of sysstat's.")
+]
 
 RUNS_DEFAULT = Path(os.environ.get("BB_RUNS", "runs"))
 
