@@ -8,6 +8,7 @@ import typer
 
 from battlebrokers.catalog.references import resolve_run
 from battlebrokers.cli.conclusion import conclude, tell
+from battlebrokers.cli.interruption import interruptible
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Quiet, Runs, SparkMaster
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.pipeline.client import Analyst
@@ -26,7 +27,8 @@ def analyze(
     quiet: Quiet = False,
 ) -> int:
     """Analyse a run again from its recorded evidence; also what rescues a run that was killed."""
-    with RunProgress(quiet=quiet or as_json) as progress:
+    unfinished = f"the tables of {out or reference} are not whole", "What was recorded is untouched: analyse it again."
+    with RunProgress(quiet=quiet or as_json) as progress, interruptible(*unfinished):
         progress.begin(f"analyse {reference}")
         if "://" in reference or out is not None:
             # Somewhere only Spark can reach: the tables are the result, nobody here can read them for a report.
