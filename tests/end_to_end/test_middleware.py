@@ -52,13 +52,13 @@ def test_acme_is_registered_with_and_everything_is_removed_again(tmp_path, requi
     rows = pq.read_table(folder.table(OPERATIONS)).to_pylist()
     calls = [(row["role"], row["kind"], row["outcome"]) for row in rows]
     for call, times in (
-        (("controller", "login", "ok"), 1), (("resource", "register", "ok"), 4), (("resource", "remove", "ok"), 4),
-        (("client", "subscribe", "ok"), 4),
+        (("controller", "login", "ok"), 1), (("resource", "register", "ok"), 2), (("resource", "remove", "ok"), 2),
+        (("attribute", "register", "ok"), 4), (("client", "subscribe", "ok"), 4),
     ):  # fmt: skip
         assert calls.count(call) == times, call
     subscribed = [row for row in rows if row["kind"] == "subscribe"]
     assert {row["detail"] for row in subscribed} == {"one of the topics of middleware/#"}
-    assert {row["filter"] for row in subscribed} == {row["filter"] for row in rows if row["kind"] == "register"}
+    assert {row["filter"] for row in subscribed} == {row["filter"] for row in rows if row["role"] == "attribute"}
     published = pq.read_table(folder.table(PUBLISHES)).to_pylist()
     assert {row["outcome"] for row in published} == {"acked"}
     assert all(row["structure_bytes"] > row["payload_bytes"] for row in published)
