@@ -35,7 +35,10 @@ def controller(
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="For REST and the page; 0 = any.")] = 8080,
     openflow_port: Annotated[int, typer.Option("--openflow-port", min=0, max=65535, help="For switches.")] = 6653,
-    state: Annotated[Path, typer.Option("--state", help="Where resources and subscriptions are kept.")] = _STATE,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="Where subscriptions are kept; else ~/.local/state/battlebrokers/sdn.json."),
+    ] = None,
 ) -> int:
     """Run the controller: OpenFlow 1.3 for switches, REST and a live page for people. Ends with Ctrl-C.
 
@@ -47,7 +50,7 @@ def controller(
         typer.echo(f"switches: tcp:{host}:{openflow}   page: http://{host}:{http}/   REST: http://{host}:{http}/docs")
         sys.stdout.flush()
 
-    asyncio.run(serve(Places(host, openflow_port, port, state), tell))
+    asyncio.run(serve(Places(host, openflow_port, port, state or _STATE), tell))
     return ExitCode.PASS
 
 
