@@ -53,7 +53,7 @@ def death_notice(contender: RunningContender) -> str:
     how = f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
     last = contender.last_lines(1)
     # Some pad their lines to the width of a terminal.
-    words = " ".join(last[0].split()) if last else ""
+    words = " ".join(last[0].split()).rstrip(".") if last else ""
     return f"{contender.name} {how} during the run" + (f"; its last words: {words}" if words else "")
 
 
