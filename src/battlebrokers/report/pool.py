@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from battlebrokers.analysis.columns import sums_by
+from battlebrokers.analysis.columns import scalar_of, sums_by
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.facts import Facts, where
 from battlebrokers.analysis.latency import measured, per_second
@@ -109,7 +108,7 @@ def waited_ns(facts: Facts) -> int:
     """How long everybody was connected already and nothing was sent yet."""
     ended = facts.operations["ended_ns"]
     start_ns = facts.load_start_ns
-    last_ns = pc.max(ended.filter(pc.less_equal(ended, pa.scalar(start_ns, ended.type)))).as_py()
+    last_ns = pc.max(ended.filter(pc.less_equal(ended, scalar_of(start_ns, ended.type)))).as_py()
     return 0 if last_ns is None else start_ns - int(last_ns)
 
 
