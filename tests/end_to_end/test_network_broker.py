@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from itertools import count
 
 import pytest
 
@@ -75,26 +74,26 @@ def test_a_subscriber_does_not_publish_on_its_own_resource_until_it_left(paper: 
 @pytest.mark.parametrize("mode", MODES)
 def test_answers_to_subscribe_and_unsubscribe_come_when_they_are_in_effect(paper: Stage, mode: str) -> None:
     resource = paper.create(mode, subscribers=("h8",))
-    numbers = count()
-    for _ in range(10):
+    for number in range(10):
         paper.subscribe(resource, "h6")
-        paper.publish("h1", resource, b"wanted %d" % next(numbers))
+        paper.publish("h1", resource, b"wanted %d" % number)
+        # What is on its way when a subscription changes may go either way.
+        came = paper.heard()
+        assert (
+            [payload for payload, _ in came["h6"]] == [payload for payload, _ in came["h8"]] == [b"wanted %d" % number]
+        )
         paper.unsubscribe(resource, "h6")
-        paper.publish("h1", resource, b"unwanted %d" % next(numbers))
-    came = paper.heard()
-    assert [payload for payload, _ in came["h6"]] == [b"wanted %d" % number for number in range(0, 20, 2)]
-    assert len(came["h8"]) == 20
+        paper.publish("h1", resource, b"unwanted %d" % number)
+        assert set(paper.heard()) == {"h8"}
 
 
 def test_hosts_do_not_reach_each_other_even_when_they_know_the_address(paper: Stage) -> None:
     victim = paper.hosts["h8"]
     before = paper.drops()
-    for name, address in (("h7", victim.mac), ("h1", victim.mac)):
-        paper.lab.switching.run(
-            "ip", "-n", f"bbt-{name}", "neigh", "replace", victim.ipv4, "lladdr", address, "dev", "eth0"
-        )
+    for name in ("h7", "h1"):
+        paper.knows(name, victim.ipv4, victim.mac)
         paper.publish(name, victim.ipv4, b"direct")
-    paper.lab.switching.run("ip", "-n", "bbt-h1", "neigh", "replace", victim.ipv4, "lladdr", VIRTUAL_MAC, "dev", "eth0")
+    paper.knows("h1", victim.ipv4, VIRTUAL_MAC)
     paper.publish("h1", victim.ipv4, b"by the virtual address")
     assert paper.heard() == {}
     after = paper.drops()

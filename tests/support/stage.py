@@ -10,10 +10,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
 from battlebrokers.sdn.lab.commands import Names
 from battlebrokers.sdn.lab.laboratory import Laboratory
 from battlebrokers.sdn.lab.topology import LabHost, Topology, find_topology
@@ -21,7 +22,7 @@ from support.runs import start_bb
 from support.waiting import until
 
 PORT = 5005
-_FENCE = b"the fence"
+_FENCE = "the fence "
 
 
 class Stage:
@@ -35,7 +36,8 @@ class Stage:
         self.sockets: dict[str, socket.socket] = {}
         self.controller: subprocess.Popen[bytes] | None = None
         self.openflow_port = self.http_port = 0
-        self._fence = ""
+        self._fences: list[str] = []
+        self._known: set[tuple[str, str]] = set()
 
     @property
     def hosts(self) -> dict[str, LabHost]:
@@ -109,27 +111,40 @@ class Stage:
         self.ask("DELETE", f"/api/v1/resources/{address}/subscribers/{self.hosts[host].mac}")
 
     def publish(self, host: str, address: str, payload: bytes) -> None:
+        if (host, address) not in self._known:
+            # Else the first message would wait for ARP, and what is sent later on other ways would overtake it.
+            self.knows(host, address, VIRTUAL_MAC)
         self.sockets[host].sendto(payload, (address, PORT))
 
+    def knows(self, host: str, address: str, mac: str) -> None:
+        """Tell a host whose address that is, so that it does not ask."""
+        self.lab.switching.run("ip", "-n", f"bbt-{host}", "neigh", "replace", address, "lladdr", mac, "dev", "eth0")
+        self._known.add((host, address))
+
     def heard(self) -> dict[str, list[tuple[bytes, str]]]:
-        """What every host has received, once a message sent after everything else has reached them all too."""
-        if not self._fence:
-            names = list(self.hosts)
-            self._fence = self.create("tree", subscribers=tuple(names[1:]))
+        """What every host has received, once messages sent after everything else have reached them all too.
+
+        One through the controller and one through the switches alone: each overtakes the other's way now and then.
+        """
+        first, *others = self.hosts
+        if not self._fences:
+            self._fences = [self.create(mode, subscribers=tuple(others)) for mode in ("reactive", "tree")]
         came: dict[str, list[tuple[bytes, str]]] = {name: [] for name in self.hosts}
-        waiting = set(list(self.hosts)[1:])
-        mark = _FENCE + str(time.monotonic_ns()).encode()
-        self.publish(next(iter(self.hosts)), self._fence, mark)
+        waiting = {(name, fence) for name in others for fence in self._fences}
+        now = str(time.monotonic_ns())
+        for fence in self._fences:
+            self.publish(first, fence, f"{_FENCE}{fence} {now}".encode())
         last = time.monotonic() + 20
         while waiting and time.monotonic() < last:
-            ready, _, _ = select.select([self.sockets[name] for name in waiting], [], [], 0.5)
-            for name in list(self.hosts):
-                if self.sockets[name] in ready or name == next(iter(self.hosts)):
-                    self._drain(name, came[name], mark, waiting)
-        assert not waiting, f"the fence did not reach {waiting}"
-        # The one who sent the fence has none of its own: what it was sent came before the others' fence.
-        for name in self.hosts:
-            self._drain(name, came[name], mark, waiting)
+            select.select(list(self.sockets.values()), [], [], 0.5)
+            for name in self.hosts:
+                for payload, address in self._drained(name):
+                    fence, _, at = payload.decode("latin-1").removeprefix(_FENCE).partition(" ")
+                    if not payload.startswith(_FENCE.encode()):
+                        came[name].append((payload, address))
+                    elif at == now:
+                        waiting.discard((name, fence))
+        assert not waiting, f"the fences did not reach {waiting}"
         return {name: got for name, got in came.items() if got}
 
     def drops(self) -> dict[str, int]:
@@ -141,16 +156,11 @@ class Stage:
     def errors(self) -> int:
         return sum(one["errors"] + one["malformed"] for one in self.ask("GET", "/api/v1/topology")["switches"])
 
-    def _drain(self, name: str, into: list[tuple[bytes, str]], mark: bytes, waiting: set[str]) -> None:
-        while True:
-            try:
+    def _drained(self, name: str) -> Iterator[tuple[bytes, str]]:
+        with suppress(BlockingIOError):
+            while True:
                 payload, (address, _) = self.sockets[name].recvfrom(70000)
-            except BlockingIOError:
-                return
-            if payload == mark:
-                waiting.discard(name)
-            elif not payload.startswith(_FENCE):
-                into.append((payload, address))
+                yield payload, address
 
 
 @contextmanager

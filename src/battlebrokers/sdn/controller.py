@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -95,6 +95,8 @@ class Controller:
         self.drops: Counter[str] = Counter()
         """Frames that reached the controller and went no further, by kind."""
         self.refused_questions = 0
+        self.before_change: Callable[[], Awaitable[None]] = _nothing
+        """Awaited before tables change; whoever counts looks once more."""
         self._complete = asyncio.Event()
         """No switch of before is awaited any longer."""
         self._allowances: dict[int, _Allowance] = {}
@@ -133,6 +135,8 @@ class Controller:
         await self._complete.wait()
         async with self._changing:
             directory = change(self.state.directory)
+            # A rule or group that is replaced takes its counters along.
+            await self.before_change()
             touched = self._adopt(broker.directory_changed(self.state, directory))
             self._remember()
             await self._in_effect(touched)
@@ -293,6 +297,10 @@ class Controller:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _nothing() -> None:
+    """Nobody counts."""
 
 
 def _now_ms() -> int:

@@ -26,18 +26,25 @@ class Observer:
         self._looking = asyncio.Lock()
         self.port_packets: dict[Port, int] = {}
         """Packets that left each port."""
+        controller.before_change = self._look_now
 
     async def look(self) -> None:
         """Ask every switch, unless that was done just now; one that does not answer is left out."""
         async with self._looking:
-            if time.monotonic() - self._looked_at < _FRESH_S:
-                return
-            channels = dict(self._controller.channels)
-            answers = await asyncio.gather(*map(self._ask, channels.values()), return_exceptions=True)
-            seen = {switch: one for switch, one in zip(channels, answers, strict=True) if isinstance(one, Seen)}
-            state = self._controller.state
-            self._tally.add(state.directory, state.known, seen)
-            self._looked_at = time.monotonic()
+            if time.monotonic() - self._looked_at >= _FRESH_S:
+                await self._take_in()
+
+    async def _look_now(self) -> None:
+        async with self._looking:
+            await self._take_in()
+
+    async def _take_in(self) -> None:
+        channels = dict(self._controller.channels)
+        answers = await asyncio.gather(*map(self._ask, channels.values()), return_exceptions=True)
+        seen = {switch: one for switch, one in zip(channels, answers, strict=True) if isinstance(one, Seen)}
+        state = self._controller.state
+        self._tally.add(state.directory, state.known, seen)
+        self._looked_at = time.monotonic()
 
     def sums(self) -> Sums:
         """What switches and controller counted together."""
