@@ -35,7 +35,7 @@ DAEMONISING = """
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            print(f"daemon {os.getpid()}", flush=True)
+            os.write(1, f"daemon {os.getpid()};".encode())
             time.sleep(600)
         os._exit(0)
     os.wait()
@@ -46,7 +46,7 @@ DAEMONISING = """
 
 def daemon_of(folder: Path) -> int:
     # Two processes write at the same time: their words may touch.
-    told = re.compile(r"daemon (\d+)\s")
+    told = re.compile(r"daemon (\d+);")
     found = until(lambda: told.search((folder / "output.log").read_text()), what="the daemon")
     return int(found[1])
 
