@@ -105,6 +105,7 @@ class _Connections:
     def connection(self, place: int, number: int, values: dict[str, str]) -> ConnectionPlan:
         """The connection of the place-th node."""
         group = self._group
+        sources = group.source_addresses
         login = self._logins[place] if self._logins else None
         username = login.username if login else self._username.render(values) if self._username else None
         password = login.password if login else self._password.render(values) if self._password else None
@@ -123,6 +124,7 @@ class _Connections:
             isinstance(group, Fleet) and bool(group.topic_alias),
             self._will(values),
             self._tls,
+            sources[place % len(sources)] if sources else None,
         )
 
     def _id(self, number: int, values: dict[str, str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -208,6 +209,14 @@ def _name(value: object) -> str:
     return text
 
 
+def _address(value: object) -> str:
+    text = text_of(value, "an IP address").strip()
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise QuantityError(f"{text[:80]!r} is no IP address", hint="such as 10.0.0.5, one of this machine") from None
+
+
 def _shown(kind: str, *examples: str, also: tuple[str, ...] = ()) -> WithJsonSchema:
     return WithJsonSchema({"type": ["string", *also] if also else "string", "title": kind, "examples": list(examples)})
 
@@ -234,6 +243,11 @@ Topics = Annotated[
 Filter = Annotated[str, BeforeValidator(_filter)]
 Filters = Annotated[
     tuple[Filter, ...], BeforeValidator(_items), _shown("filter or list", "city/#", "test/{index}", also=("array",))
+]
+Addresses = Annotated[
+    tuple[Annotated[str, BeforeValidator(_address)], ...],
+    BeforeValidator(_items),
+    _shown("address or list", "10.0.0.5", also=("array",)),
 ]
 OneTopic = Annotated[str, BeforeValidator(_one_topic), _shown("topic", "city/status/{device}")]
 Share = Annotated[str, BeforeValidator(_share), _shown("group name", "archive")]

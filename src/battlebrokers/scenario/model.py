@@ -122,6 +122,11 @@ class Connection(Strict):
     receive_maximum: Window | None = Field(
         None, description="Messages the broker may have unacknowledged towards us (MQTT 5)."
     )
+    source_addresses: k.Addresses | None = Field(
+        None,
+        description="Addresses of this machine to connect from, in turns; absent: the system's choice. One has about "
+        "28 000 ports towards one broker.",
+    )
     qos: k.Qos | None = Field(None, description="Quality of service of publishing or subscribing; 0 if absent.")
 
 

@@ -297,3 +297,13 @@ def test_automatic_protocols_are_settled_per_side_and_leave_what_was_said_alone(
     assert {(client.connection.protocol, client.connection.version) for client in chosen.clients()} == {
         ("mqtt", "3.1.1")
     }
+
+
+def test_connections_take_their_source_addresses_in_turns() -> None:
+    made = plan("defaults={source_addresses: [127.0.0.7, 127.0.0.8]}", "clients.all.source_addresses=127.0.0.9")
+    sources = [device.connection.source_address for device in made.devices()]
+    assert sources[:5] == ["127.0.0.7", "127.0.0.8", "127.0.0.7", "127.0.0.8", "127.0.0.7"]
+    assert {client.connection.source_address for client in made.clients()} >= {"127.0.0.9", "127.0.0.7"}
+    assert next(plan().devices()).connection.source_address is None
+    with pytest.raises(InputError, match="no IP address"):
+        plan("defaults={source_addresses: [my-machine]}")
