@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from battlebrokers.sdn.core.instructions import Actions, Match, Output, Rewrite, Tables
+from battlebrokers.sdn.core.instructions import Actions, Match, Rewrite, Tables
 from battlebrokers.sdn.core.resources import Directory
 from battlebrokers.sdn.core.rules import OWN_RESOURCE, PUBLISHED
 
@@ -85,8 +85,3 @@ class Tally:
             self._sums.refused[address] += packets
         else:
             self._sums.dropped[purpose] += packets
-
-
-def outputs(actions: Actions) -> int:
-    """How many copies leave."""
-    return sum(isinstance(action, Output) for action in actions)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
+from battlebrokers.sdn.core.frames import IPV4_TYPE
 from battlebrokers.sdn.core.instructions import Actions, Match, Output, Rewrite, Rule
 from battlebrokers.sdn.core.network import Network, Port
 from battlebrokers.sdn.core.resources import Mode, Resource, Source
-
-_IPV4_TYPE = 0x0800
 
 
 class Copies:
@@ -46,7 +45,7 @@ class Copies:
         for mac, ipv4, port in self._seen:
             leg = self._towards(switch, port)
             if leg is not None:
-                match = Match(eth_dst=mac, eth_type=_IPV4_TYPE, ipv4_dst=ipv4)
+                match = Match(eth_dst=mac, eth_type=IPV4_TYPE, ipv4_dst=ipv4)
                 yield Rule(table, 10, match, (Output(leg),))
 
     def sent_by_controller(self) -> dict[int, Actions]:

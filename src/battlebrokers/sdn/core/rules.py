@@ -11,6 +11,7 @@ from typing import Final
 
 from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
 from battlebrokers.sdn.core.copies import Copies
+from battlebrokers.sdn.core.frames import ARP_TYPE, IPV4_TYPE, LLDP_TYPE
 from battlebrokers.sdn.core.instructions import (
     CONTROLLER,
     AnswerArp,
@@ -30,9 +31,6 @@ TRANSIT: Final = 1
 PUBLISH: Final = 2
 ARP: Final = 3
 
-LLDP_TYPE: Final = 0x88CC
-ARP_TYPE: Final = 0x0806
-IPV4_TYPE: Final = 0x0800
 UDP: Final = 17
 
 FRAGMENT: Final = "fragment"
