@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from support.mqtt_by_tshark import KINDS, acknowledged_after_ns
 from support.wiretap import (
     found,
     free_port,
     listens,
-    nanoseconds,
     needs,
     overheard,
     running,
@@ -38,10 +38,6 @@ pytestmark = [
     needs("tshark", "dumpcap", why="(apt install tshark)"),
 ]
 
-KINDS = {
-    1: "CONNECT", 2: "CONNACK", 3: "PUBLISH", 4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE",
-    9: "SUBACK", 10: "UNSUBSCRIBE", 11: "UNSUBACK", 12: "PINGREQ", 13: "PINGRESP", 14: "DISCONNECT",
-}  # fmt: skip
 ANSWERS = {"CONNECT": "CONNACK", "SUBSCRIBE": "SUBACK", "UNSUBSCRIBE": "UNSUBACK", "PUBREL": "PUBCOMP"}
 MESSAGES = 30
 
@@ -178,19 +174,7 @@ def test_kinds_topics_pairs_and_times_are_tsharks(broker: Broker, tmp_path: Path
     expected.update({(ask, answer): theirs[answer] for ask, answer in {**ANSWERS, "PINGREQ": "PINGRESP"}.items()})
     assert pairs == expected
 
-    # Frames that hold one packet tell without doubt when it was sent.
-    sent = {}
-    delays = []
-    for row in rows:
-        if len(row["mqtt.msgtype"]) != 1 or not row["mqtt.msgid"]:
-            continue
-        kind, now = KINDS[int(row["mqtt.msgtype"][0])], nanoseconds(row["frame.time_epoch"][0])
-        place = row["tcp.stream"][0], row["mqtt.msgid"][0], row["tcp.srcport"][0] == str(port)
-        other = (*place[:2], not place[2])
-        if kind == "PUBLISH":
-            sent[place] = now
-        elif kind in ("PUBACK", "PUBREC") and other in sent:
-            delays.append(now - sent.pop(other))
+    delays = acknowledged_after_ns(rows, port)
     ours = Counter(row.answered_ns - row.request.last_ns for row in exchanges if row.request.found.kind == "PUBLISH")
     assert delays
     assert not Counter(delays) - ours

@@ -20,7 +20,8 @@ from battlebrokers.dissect.hints import Hints
 from battlebrokers.dissect.tls_secrets import parse_key_log
 from support.certificates import Authority
 from support.conversation import Heard
-from support.wiretap import found, free_port, listens, nanoseconds, needs, overheard, running, tshark, until, wiretap
+from support.mqtt_by_tshark import KINDS, acknowledged_after_ns
+from support.wiretap import found, free_port, listens, needs, overheard, running, tshark, until, wiretap
 
 paho = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
 pytestmark = [
@@ -28,8 +29,6 @@ pytestmark = [
     needs("mosquitto", why="(apt install mosquitto)"),
 ]  # fmt: skip
 
-KINDS = {1: "CONNECT", 2: "CONNACK", 3: "PUBLISH", 4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP",
-         8: "SUBSCRIBE", 9: "SUBACK", 12: "PINGREQ", 13: "PINGRESP", 14: "DISCONNECT"}  # fmt: skip
 MESSAGES = 30
 NEW, OLD = ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2
 
@@ -132,17 +131,7 @@ def test_what_is_inside_is_tsharks(server: Server, tmp_path: Path, version: ssl.
     assert pairs["PUBLISH", "PUBACK"] == theirs["PUBACK"]
     assert pairs["PUBLISH", "PUBREC"] == theirs["PUBREC"]
     assert pairs["SUBSCRIBE", "SUBACK"] == 1
-    sent, delays = {}, []
-    for row in rows:
-        if len(row["mqtt.msgtype"]) != 1 or not row["mqtt.msgid"]:
-            continue
-        kind, now = KINDS[int(row["mqtt.msgtype"][0])], nanoseconds(row["frame.time_epoch"][0])
-        place = row["tcp.stream"][0], row["mqtt.msgid"][0], row["tcp.srcport"][0] == str(port)
-        other = (*place[:2], not place[2])
-        if kind == "PUBLISH":
-            sent[place] = now
-        elif kind in ("PUBACK", "PUBREC") and other in sent:
-            delays.append(now - sent.pop(other))
+    delays = acknowledged_after_ns(rows, port)
     assert delays
     ours = Counter(row.answered_ns - row.request.last_ns for row in exchanges if row.request.found.kind == "PUBLISH")
     assert not Counter(delays) - ours

@@ -90,13 +90,6 @@ class OriginalLeaver(BaseModel):
     mac: Mac = Field(alias="MAC")
 
 
-class Problem(BaseModel):
-    """What went wrong and what to do."""
-
-    message: str
-    hint: str = ""
-
-
 class SubscriberAnswer(BaseModel):
     """One subscriber."""
 
