@@ -71,7 +71,7 @@ def wiretap(path: Path, *ports: int) -> Iterator[None]:
     """Everything on loopback from or to these ports lands in `path`."""
     with Beacon() as beacon:
         filters = " or ".join(f"port {port}" for port in (*ports, beacon.port))
-        with capturing(["dumpcap", "-q", "-i", "lo", "-f", filters, "-w"], path, beacon):
+        with capturing(["dumpcap", "-q", "-B", "64", "-i", "lo", "-f", filters, "-w"], path, beacon):
             yield
 
 
