@@ -141,12 +141,12 @@ class Controller:
             self._remember()
             await self._in_effect(touched)
 
-    async def create(self, mode: Mode = Mode.TREE, source: Source = Source.PUBLISHER) -> Resource:
+    async def create(self, mode: Mode = Mode.TREE, source: Source = Source.PUBLISHER, name: str = "") -> Resource:
         """A new resource at the next free address; publishing on it works from now on."""
         made: list[Resource] = []
 
         def created(directory: Directory) -> Directory:
-            directory, resource = directory.created(mode, source)
+            directory, resource = directory.created(mode, source, name)
             made.append(resource)
             return directory
 

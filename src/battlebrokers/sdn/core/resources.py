@@ -42,6 +42,8 @@ class Resource:
     source: Source = Source.PUBLISHER
     subscribers: dict[str, str] = field(default_factory=dict)
     """MAC address → IPv4 address; never changed in place."""
+    name: str = ""
+    """What people and gateways call it, such as an MQTT topic; no two have the same."""
 
 
 class UnknownResourceError(InputError):
@@ -49,6 +51,10 @@ class UnknownResourceError(InputError):
 
     def __init__(self, address: str) -> None:
         super().__init__(f"there is no resource {address}", hint="list the resources, or create one")
+
+
+class NameTakenError(InputError):
+    """Another resource is called so."""
 
 
 class UnknownSubscriberError(InputError):
@@ -72,10 +78,18 @@ class Directory:
             raise UnknownResourceError(address)
         return self.resources[address]
 
-    def created(self, mode: Mode = Mode.TREE, source: Source = Source.PUBLISHER) -> tuple[Directory, Resource]:
+    def named(self, name: str) -> Resource | None:
+        """The resource of that name."""
+        return next((one for one in self.resources.values() if name and one.name == name), None)
+
+    def created(
+        self, mode: Mode = Mode.TREE, source: Source = Source.PUBLISHER, name: str = ""
+    ) -> tuple[Directory, Resource]:
         """With one more resource, at the next free address."""
+        if (other := self.named(name)) is not None:
+            raise NameTakenError(f"resource {other.address} is called '{name}' already", hint="choose another name")
         address = following(self.last_address)
-        resource = Resource(address, self.last_id + 1, mode, source)
+        resource = Resource(address, self.last_id + 1, mode, source, name=name)
         return Directory(self.resources | {address: resource}, address, resource.id), resource
 
     def removed(self, address: str) -> Directory:

@@ -40,22 +40,23 @@ def api_routes(controller: Controller, observer: Observer) -> APIRouter:
             for one, address in resource.subscribers.items()
         ]
         return ResourceAnswer(
-            address=resource.address, id=resource.id, mode=resource.mode, source=resource.source,
+            address=resource.address, id=resource.id, name=resource.name, mode=resource.mode, source=resource.source,
             subscribers=subscribers, published=sums.published[resource.address],
             delivered=sums.delivered[resource.address], refused=sums.refused[resource.address],
         )  # fmt: skip
 
     @router.get("/resources")
-    async def resources() -> list[ResourceAnswer]:
-        """Every resource with its subscribers and counters."""
+    async def resources(name: str | None = None) -> list[ResourceAnswer]:
+        """Every resource with its subscribers and counters; with `name` at most one."""
         await observer.look()
-        sums = observer.sums()
-        return [told(one, sums) for one in controller.state.directory.resources.values()]
+        sums, directory = observer.sums(), controller.state.directory
+        wanted = [directory.named(name)] if name is not None else directory.resources.values()
+        return [told(one, sums) for one in wanted if one is not None]
 
     @router.post("/resources", status_code=201)
     async def create(wanted: NewResource) -> ResourceAnswer:
         """A new resource at the next free address."""
-        resource = await controller.create(wanted.mode, wanted.source)
+        resource = await controller.create(wanted.mode, wanted.source, wanted.name)
         return told(resource, observer.sums())
 
     @router.get("/resources/{address}")

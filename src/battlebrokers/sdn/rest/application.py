@@ -10,13 +10,23 @@ from fastapi.responses import FileResponse, JSONResponse
 
 from battlebrokers.errors import BattleError, InputError
 from battlebrokers.sdn.controller import Controller
-from battlebrokers.sdn.core.resources import AlreadySubscribedError, UnknownResourceError, UnknownSubscriberError
+from battlebrokers.sdn.core.resources import (
+    AlreadySubscribedError,
+    NameTakenError,
+    UnknownResourceError,
+    UnknownSubscriberError,
+)
 from battlebrokers.sdn.observer import Observer
 from battlebrokers.sdn.rest.api import api_routes
 from battlebrokers.sdn.rest.original import original_routes
 
 _PAGE: Final = Path(__file__).parent / "page.html"
-_STATUS: Final = {UnknownResourceError: 404, UnknownSubscriberError: 404, AlreadySubscribedError: 409}
+_STATUS: Final = {
+    UnknownResourceError: 404,
+    UnknownSubscriberError: 404,
+    AlreadySubscribedError: 409,
+    NameTakenError: 409,
+}
 
 
 def application(controller: Controller) -> FastAPI:

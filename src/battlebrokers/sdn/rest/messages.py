@@ -11,6 +11,7 @@ from battlebrokers.sdn.core.addresses import host_ipv4, mac
 from battlebrokers.sdn.core.resources import Mode, Source
 
 _LARGEST_TEXT = 1400
+_LONGEST_NAME = 1024
 
 
 def _checked_mac(text: str) -> str:
@@ -42,6 +43,9 @@ class NewResource(Request):
 
     mode: Mode = Mode.TREE
     source: Source = Source.PUBLISHER
+    name: Annotated[str, Field(max_length=_LONGEST_NAME, description="Such as an MQTT topic; no two are the same.")] = (
+        ""
+    )
 
 
 class ChangedResource(Request):
@@ -103,6 +107,7 @@ class ResourceAnswer(BaseModel):
 
     address: str
     id: int
+    name: str
     mode: Mode
     source: Source
     subscribers: list[SubscriberAnswer]

@@ -1,0 +1,86 @@
+"""`bb sdn resources`, `create`, `delete`, `subscribe` and `unsubscribe`: who gets what."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from battlebrokers.cli.options import AsJson
+from battlebrokers.cli.sdn.app import sdn_app
+from battlebrokers.cli.sdn.asking import URL, Url, asked
+from battlebrokers.errors import ExitCode
+
+
+@sdn_app.command("resources")
+def resources(url: Url = URL, as_json: AsJson = False) -> int:
+    """List resources with their subscribers and counters."""
+    found = asked(url, "GET", "/api/v1/resources")
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return ExitCode.PASS
+    table = Table(box=None, header_style="bold")
+    for name in ("resource", "id", "name", "mode", "copies from", "published", "delivered", "refused", "subscribers"):
+        table.add_column(name)
+    for one in found:
+        who = ", ".join(f"{sub['ipv4']} ({sub['seen_at'] or 'not seen yet'})" for sub in one["subscribers"])
+        numbers = (str(one[name]) for name in ("published", "delivered", "refused"))
+        table.add_row(one["address"], str(one["id"]), one["name"], one["mode"], one["source"], *numbers, who or "none")
+    Console().print(table if found else "no resources yet: bb sdn create")
+    return ExitCode.PASS
+
+
+@sdn_app.command("create")
+def create(
+    mode: Annotated[str, typer.Option("--mode", help="reactive, group or tree.")] = "tree",
+    source: Annotated[str, typer.Option("--from", help="Whom copies come from: publisher or resource.")] = "publisher",
+    name: Annotated[str, typer.Option("--name", help="What to call it, such as an MQTT topic.")] = "",
+    url: Url = URL,
+) -> int:
+    """Create a resource; prints its address."""
+    typer.echo(asked(url, "POST", "/api/v1/resources", {"mode": mode, "source": source, "name": name})["address"])
+    return ExitCode.PASS
+
+
+@sdn_app.command("delete")
+def delete(resource: Annotated[str, typer.Argument(help="Its address, such as 1.1.1.1.")], url: Url = URL) -> int:
+    """Delete a resource with its subscriptions."""
+    asked(url, "DELETE", f"/api/v1/resources/{resource}")
+    return ExitCode.PASS
+
+
+@sdn_app.command("subscribe")
+def subscribe(
+    resource: Annotated[str, typer.Argument(help="Its address, such as 1.1.1.1.")],
+    who: Annotated[str, typer.Argument(help="A host of the lab, or MAC address,IPv4 address.")],
+    url: Url = URL,
+) -> int:
+    """Subscribe a host; it receives from the moment this ends."""
+    mac, ipv4 = _addresses(who)
+    asked(url, "POST", f"/api/v1/resources/{resource}/subscribers", {"mac": mac, "ipv4": ipv4})
+    return ExitCode.PASS
+
+
+@sdn_app.command("unsubscribe")
+def unsubscribe(
+    resource: Annotated[str, typer.Argument(help="Its address, such as 1.1.1.1.")],
+    who: Annotated[str, typer.Argument(help="A host of the lab, or its MAC address.")],
+    url: Url = URL,
+) -> int:
+    """Unsubscribe a host; it receives nothing from the moment this ends."""
+    mac = who if ":" in who else _addresses(who)[0]
+    asked(url, "DELETE", f"/api/v1/resources/{resource}/subscribers/{mac}")
+    return ExitCode.PASS
+
+
+def _addresses(who: str) -> tuple[str, str]:
+    if "," in who:
+        mac, _, ipv4 = who.partition(",")
+        return mac, ipv4
+    from battlebrokers.sdn.lab.laboratory import Laboratory
+
+    host = Laboratory().host(who)
+    return host.mac, host.ipv4
