@@ -1,4 +1,4 @@
-"""Expectations and QoS promises, judged against what was measured. Pure: figures in, answers in words out.
+"""Expectations, QoS promises and failed publishes, judged against what was measured. Pure: figures in, words out.
 
 An expectation that cannot be judged (nothing measured, too few samples for its percentile, or our own ticks would
 decide it) says so; `verdict` makes that VOID. Lost messages make a percentile infinite, and infinity fails every upper
@@ -59,6 +59,39 @@ def judge_promises(groups: list[Group]) -> list[Judged]:
         value = float(lost + (duplicates if qos == 2 else 0))
         found.append(Judged(text=promise, ok=not broken, measured=measured, value=value, source="promise"))
     return found
+
+
+def judge_publishes(texts: list[str], figures: Figures) -> list[Judged]:
+    """What no scenario needs to say: publishes get through. Told only where some did not and no expectation decides."""
+    spoken_of = {text.split()[0].rstrip("<>=!") for text in texts if text.split()}
+    if spoken_of & _DECIDE_PUBLISHES:
+        return []
+    counts = {
+        name: getattr(figures.publishing, name)
+        for name in ("refused", "failed", "unacked")
+        if getattr(figures.publishing, name) and name not in spoken_of
+    }
+    if not counts:
+        return []
+    total = sum(counts.values())
+    kinds = {"unanswered" if name == "unacked" else name: n for name, n in counts.items()}
+    said = ", ".join(f"{format_count(n)} {kind}" for kind, n in kinds.items())
+    why = ", ".join(f"{kind} {format_count(n)}" for kind, n in list(figures.messages.failures.items())[:3])
+    measured = f"{format_count(total)} of {format_count(figures.messages.planned)} did not: {said}"
+    return [
+        Judged(
+            text="every publish gets through",
+            ok=False,
+            measured=f"{measured} ({why})" if why else measured,
+            value=float(total),
+            source="promise",
+        )
+    ]
+
+
+_DECIDE_PUBLISHES = frozenset({"acked", "indeterminate", "delivered", "delivered_rate"})
+"""Who expects something of these has said how many publishes may fail; `refused`, `failed` and `unacked` speak for
+themselves. `lost` does not: a publish that failed is not lost, for nobody took it."""
 
 
 def _judge_text(text: str, figures: Figures) -> Judged:

@@ -222,13 +222,13 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """One expectation with its answer."""
 
-    text: Annotated[str, _about("As written in the scenario, or the QoS promise in words.")]
+    text: Annotated[str, _about("As written in the scenario, or the promise in words.")]
     ok: Annotated[bool | None, _about("True, false, or null if it could not be judged.")]
     measured: Annotated[str, _about("The measured value in words.")]
     value: Annotated[float | None, _about("The measured value as a number; null if infinite or without samples.")] = (
         None
     )
-    source: Annotated[str, _about("`scenario` or `promise` (QoS).")] = "scenario"
+    source: Annotated[str, _about("`scenario` or `promise` (QoS; that publishes get through).")] = "scenario"
 
 
 class Contender(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,7 +261,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     rates: Annotated[Rates, _about("Per second.")]
     bytes: Annotated[Bytes, _about("Data volumes.")]
     trust: Annotated[Trust, _about("Whether the measurement can be believed.")]
-    expectations: Annotated[list[Judged], _about("The scenario's expectations, then the QoS promises.")]
+    expectations: Annotated[
+        list[Judged], _about("The scenario's expectations, then the QoS promises, then publishes that failed.")
+    ]
     state: Annotated[
         str, _about("`finished`, `interrupted`, `broker-failed`, `failed`, or `running` if it was killed.")
     ]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from battlebrokers.analysis import figures
-from battlebrokers.analysis.expectations import Figures, judge_expectations, judge_promises
+from battlebrokers.analysis.expectations import Figures, judge_expectations, judge_promises, judge_publishes
 from battlebrokers.analysis.facts import Facts, phase_ns, read_facts
 from battlebrokers.analysis.latency import latencies
 from battlebrokers.analysis.middleware import middleware
@@ -43,7 +43,8 @@ def summarize(facts: Facts) -> Summary:
     services = figures.services(facts)
     volumes = figures.volumes(facts)
     trust = judge_trust(facts, seen.latencies, seen.messages, seen.publishing, services)
-    judged = [*judge_expectations(manifest.scenario.expect, seen), *judge_promises(seen.groups)]
+    expect = manifest.scenario.expect
+    judged = [*judge_expectations(expect, seen), *judge_promises(seen.groups), *judge_publishes(expect, seen)]
     verdict, reasons = judge(manifest.state, manifest.state_detail, trust, judged)
     if verdict == "VOID":  # shown, but not judged: nothing measured here says anything about the broker
         judged = [msgspec.structs.replace(one, ok=None) for one in judged]

@@ -161,3 +161,48 @@ def test_every_metric_of_the_language_can_be_judged(make_run):
     summary = build_summary(make_run(expect=expect).healthy(3000).write())
     unread = [one for one in summary.expectations if "cannot be read" in one.measured]
     assert unread == []
+
+
+def refusing(make_run, *, qos=0, **values):
+    run = make_run(**{key: values.pop(key) for key in ("expect",) if key in values}).healthy()
+    run.publishing(planned=96, sent=96, qos=qos, **values)
+    return run
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"failed": 81}, "81 of 3 096 did not: 81 failed"),
+        ({"refused": 2}, "2 of 3 096 did not: 2 refused"),
+        ({"unacked": 1, "failed": 3}, "4 of 3 096 did not: 3 failed, 1 unanswered"),
+    ],
+)
+def test_publishes_that_fail_make_a_run_fail_though_nobody_expects_anything(make_run, qos, counts, said):
+    summary = build_summary(refusing(make_run, qos=qos, **counts).write())
+    assert summary.verdict == "FAIL"
+    assert summary.reasons == [f"a promise was broken: every publish gets through; {said}"]
+    assert exit_code(summary) == ExitCode.EXPECTATION_FAILED
+
+
+def test_expectations_that_do_not_speak_of_publishes_do_not_excuse_them(make_run):
+    summary = build_summary(refusing(make_run, failed=81, expect=["lost == 0", "sent >= 99% of planned"]).write())
+    assert [one.ok for one in summary.expectations if one.source == "scenario"] == [True, True]
+    assert summary.verdict == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("expect", "verdict"),
+    [
+        ("failed <= 81", "PASS"),
+        ("failed < 3%", "PASS"),
+        ("failed < 2%", "FAIL"),
+        ("failed == 0", "FAIL"),
+        ("acked >= 90% of sent", "PASS"),
+        ("refused == 0", "FAIL"),
+    ],
+)
+def test_an_expectation_of_publishes_decides(make_run, expect, verdict):
+    summary = build_summary(refusing(make_run, failed=81, expect=[expect]).write())
+    assert summary.verdict == verdict
+    assert ("every publish gets through" in {one.text for one in summary.expectations}) is (expect == "refused == 0")
