@@ -146,12 +146,17 @@ class Subscribe(Strict):
     way: Way | None = None
     """push (WebSocket, MQTT, AMQP, UDP), observe (CoAP), or callback, stream, poll (HTTP)."""
     steps: Steps = []
-    """Said in order; a step that names the topic is said for each topic, unless `wildcards`."""
+    """Said in order; a step that names the topic is said for each topic, unless `wildcards`.
+
+    Over UDP they may be requests (get, post, …) to the HTTP endpoint, and the subscription then lasts until answered.
+    """
     fetch: Step | None = None
     """The request that streams, polls or observes."""
     wildcards: bool = False
     """Whether `${filter}` may hold wildcards; if not, a client subscribes to every topic its filters match."""
     undo: Steps = []
+    at: str = ""
+    """UDP: the address to listen at, such as `:${port}`, bound before the steps are said; else the own socket."""
     deaf_to: dict[Protocol, Annotated[str, Field(min_length=1)]] = {}
     """Protocol → why what is published over it is not told here; scenarios that need it are refused."""
 
@@ -219,6 +224,15 @@ class AmqpSpeech(Speech):
     password: str = ""
 
 
+class UdpSpeech(Speech):
+    """Datagrams, to the endpoint or to an address of each topic. Subscribing may be said over HTTP."""
+
+    namespace: str = ""
+    """The network namespace (`ip netns`) its sockets live in; when absent ours."""
+    to: str = ""
+    """Where a topic's datagrams go, such as `${address}:${port}`; when absent to the endpoint."""
+
+
 class Speak(Strict):
     """What is said over each protocol."""
 
@@ -227,7 +241,7 @@ class Speak(Strict):
     mqtt: MqttSpeech | None = None
     coap: Speech | None = None
     amqp: AmqpSpeech | None = None
-    udp: Speech | None = None
+    udp: UdpSpeech | None = None
 
     @property
     def spoken(self) -> dict[str, Speech]:
@@ -255,3 +269,6 @@ SAID_OVER: dict[str, tuple[Verb, ...]] = {
     "amqp": ("publish", "subscribe"),
 }
 """What can be said over each protocol."""
+
+SUBSCRIBED_OVER: dict[str, tuple[Verb, ...]] = {**SAID_OVER, "udp": ("send", *REQUESTS)}
+"""What can be said to subscribe: nobody answers datagrams, so that may go over HTTP."""

@@ -9,7 +9,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from battlebrokers.contenders.dialect import REQUESTS, SAID_OVER, WAYS, Notified, Register, Speak, Speech, Step
+from battlebrokers.contenders.dialect import (
+    REQUESTS,
+    SAID_OVER,
+    SUBSCRIBED_OVER,
+    WAYS,
+    Notified,
+    Register,
+    Speak,
+    Speech,
+    Step,
+)
 from battlebrokers.errors import InputError
 from battlebrokers.protocols import phrase
 from battlebrokers.scenario.patterns import nearest
@@ -97,7 +107,7 @@ class _Checks:
         # What is said when connecting is said by devices and by clients, as far as either is there.
         sides = [names for names, there in ((self._device, speech.publish), (self._client, speech.subscribe)) if there]
         both = set.intersection(*sides) if sides else self._node
-        for key in ("headers", "username", "password", "replies"):
+        for key in ("headers", "username", "password", "replies", "namespace"):
             yield from _names(getattr(speech, key, ""), (*path, key), both)
         yield from self._in_order(speech.login, (*path, "login"), both | {"id"}, verbs)
         yield from self._in_order(speech.logout, (*path, "logout"), both | logged_in | {"id"}, verbs)
@@ -106,6 +116,8 @@ class _Checks:
         if speech.publish is not None:
             known = self._device | logged_in | self._of_topic | set(MESSAGE_NAMES) | self._listeners
             yield from self._step(speech.publish, (*path, "publish"), known, verbs)
+            of_topic = known - {"payload", "id", "seq"}
+            yield from _address(getattr(speech, "to", ""), (*path, "to"), of_topic, "${address}:${port}")
             if speech.subscribe is None and speech.publish.subscribe is not None:
                 yield (*path, "publish", "subscribe"), "does not publish", ""
             if not self._carries_payload(speech.publish):
@@ -119,7 +131,7 @@ class _Checks:
     def _subscribe(self, speech: Speech, protocol: str, path: KeyPath, client: set[str]) -> Iterator[KeyMistake]:
         listening = speech.subscribe
         assert listening is not None
-        verbs = SAID_OVER[protocol]
+        verbs = SUBSCRIBED_OVER[protocol]
         ways = WAYS[protocol]
         way = listening.way or (ways[0] if len(ways) == 1 else None)
         if way is None:
@@ -131,6 +143,12 @@ class _Checks:
         elif way in ("push", "callback") and listening.fetch is not None:
             yield (*path, "fetch"), f"nothing is fetched when notifications come by {way}", "use `steps`"
         about = {"filter"} if listening.wildcards else self._of_topic
+        if listening.at and protocol != "udp":
+            yield (*path, "at"), f"over {protocol} clients are told on their connection", "only UDP listens elsewhere"
+        elif listening.at and listening.wildcards:
+            yield (*path, "at"), "a filter with wildcards has no address", "without `wildcards` every topic has one"
+        else:
+            yield from _address(listening.at, (*path, "at"), client | about, ":${port}")
         known = client | about | {"id"}
         yield from self._in_order(listening.steps, (*path, "steps"), known, verbs)
         known |= kept_by(listening.steps)
@@ -224,6 +242,13 @@ def _names(value: Any, path: KeyPath, known: set[str]) -> Iterator[KeyMistake]:
     elif isinstance(value, list):
         for number, item in enumerate(value):
             yield from _names(item, (*path, number), known)
+
+
+def _address(text: str, path: KeyPath, known: set[str], example: str) -> Iterator[KeyMistake]:
+    """An address with a port; the names it uses must be known."""
+    if text and ":" not in text:
+        yield path, f"{text!r} is no address with a port", f"for example {example}"
+    yield from _names(text, path, known)
 
 
 def _names_of_text(text: str, path: KeyPath, known: set[str]) -> Iterator[KeyMistake]:

@@ -79,6 +79,8 @@ def _script(protocol: str, speech: Speech, about_topic: set[str]) -> Script:
         headers=dict(speech.headers),
         subprotocol=getattr(speech, "subprotocol", ""),
         replies=getattr(speech, "replies", ""),
+        namespace=getattr(speech, "namespace", ""),
+        to=getattr(speech, "to", ""),
         window=speech.window,
     )
 
@@ -122,8 +124,9 @@ def _listening(subscribe: Subscribe, protocol: str, about_topic: set[str]) -> Li
     undo = all_of_them[len(all_of_them) - len(subscribe.undo) :]
     fetch = all_of_them[len(subscribe.steps)] if subscribe.fetch else None
     return Listening(
-        way=subscribe.way or WAYS[protocol][0], steps=steps, fetch=fetch, wildcards=subscribe.wildcards, undo=undo
-    )
+        way=subscribe.way or WAYS[protocol][0], steps=steps, fetch=fetch, wildcards=subscribe.wildcards, undo=undo,
+        at=subscribe.at,
+    )  # fmt: skip
 
 
 def _notification(notified: Notified) -> Notification:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from battlebrokers.contenders.dialect import Register, Speak
+from battlebrokers.contenders.dialect import REQUESTS, Register, Speak
 from battlebrokers.contenders.dialect_checks import KeyMistake, KeyPath, check_dialect
 from battlebrokers.contenders.offers import protocol_of
 from battlebrokers.contenders.spec import Contender
@@ -51,11 +51,28 @@ def cross_checks(contender: Contender, ports_of: Callable[[str], Sequence[str] |
                 yield where, f"clients over {protocol} that never hear it need no `subscribe`", ""
             elif other not in offered:
                 yield where, f"there is no endpoint for {other}", nearest(other, sorted(offered))
+    yield from _asked_over_http(contender, offered)
     if contender.register_ is not None and "http" not in offered:
         yield ("register",), "registering needs an endpoint for http", "add it to endpoints"
     for protocol in sorted({"http", "websocket"} & offered - set(spoken)):
-        if protocol != "http" or (contender.register_ is None and not contender.ready.get):
+        asked = contender.register_ is not None or contender.ready.get or any(_requests_over_udp(contender))
+        if protocol != "http" or not asked:
             yield ("endpoints", protocol), f"`speak` does not tell how {protocol} is spoken", ""
+
+
+def _requests_over_udp(contender: Contender) -> Iterator[KeyPath]:
+    """Steps of a subscription over UDP that are requests to the HTTP endpoint."""
+    udp = contender.speak.udp if contender.speak is not None else None
+    if udp is None or udp.subscribe is None:
+        return
+    for key, steps in (("steps", udp.subscribe.steps), ("undo", udp.subscribe.undo)):
+        for number, step in enumerate(steps):
+            yield from (("speak", "udp", "subscribe", key, number, verb) for verb in step.verbs if verb in REQUESTS)
+
+
+def _asked_over_http(contender: Contender, offered: set[str]) -> Iterator[KeyMistake]:
+    for path in _requests_over_udp(contender) if "http" not in offered else ():
+        yield path, "a request needs an endpoint for http", "add it to endpoints"
 
 
 def _addresses(contender: Contender, port_names: Sequence[str]) -> Iterator[KeyMistake]:

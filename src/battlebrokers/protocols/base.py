@@ -154,6 +154,8 @@ class LinkOptions:
     """What this node's templates may use."""
     known_of_topics: dict[str, Known] = field(default_factory=dict)
     """What they may use besides, topic by topic."""
+    requests_at: str = ""
+    """The URL of the contender's HTTP endpoint, for dialects that subscribe over it and are told over another."""
 
 
 @dataclass(frozen=True, slots=True)

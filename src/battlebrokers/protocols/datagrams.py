@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
+from functools import partial
 from typing import Protocol
+
+from battlebrokers.namespaces import in_namespace
 
 LARGEST_BYTES = 65_507
 """What fits into one UDP datagram over IPv4."""
@@ -50,14 +53,18 @@ class Datagrams:
         *,
         peer: tuple[str, int] | None = None,
         own: tuple[str, int] | None = None,
+        namespace: str = "",
     ) -> None:
-        """Opens the socket; raises OSError."""
+        """Opens the socket, in another network namespace if it is named; raises OSError."""
         self._loop = asyncio.get_running_loop()
         self._reader = reader
         self._reading = False
         self.waiting: deque[bytes] = deque()
         """What the socket did not take yet."""
-        self._socket = socket.socket(family, socket.SOCK_DGRAM)
+        if namespace:
+            self._socket = in_namespace(namespace, partial(socket.socket, family, socket.SOCK_DGRAM))
+        else:
+            self._socket = socket.socket(family, socket.SOCK_DGRAM)
         try:
             self._socket.setblocking(False)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)

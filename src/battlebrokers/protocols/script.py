@@ -74,6 +74,8 @@ class Listening(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether `${filter}` may have wildcards; if not, a client subscribes to every topic its filters match."""
     undo: list[Say] = []
     """Said when it unsubscribes or leaves."""
+    at: str = ""
+    """UDP: a template of the address to listen at, `:port` or `a.b.c.d:port`; empty: the link's own socket."""
 
 
 class Script(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,6 +99,10 @@ class Script(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the WebSocket handshake."""
     replies: str = ""
     """MQTT: the topic on which answers come, subscribed to before logging in."""
+    namespace: str = ""
+    """UDP: a template of the network namespace the sockets live in; empty: ours."""
+    to: str = ""
+    """UDP: a template of the address a topic's datagrams go to; empty: the endpoint's."""
     window: int = 0
     """Requests a device may have in flight at once; 0: the scenario's."""
 

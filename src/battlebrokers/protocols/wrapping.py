@@ -109,17 +109,18 @@ def publishing(
     say: Say, options: LinkOptions, topic: str, *, learned: Known | None = None, url: bool = False
 ) -> Request:
     """The publish of one topic, with all folded in that does not change from message to message."""
-    return Request(say, _known(options, topic, learned), ("payload", "id", "seq"), url=url)
+    return Request(say, known_about(options, topic, learned), ("payload", "id", "seq"), url=url)
 
 
 def subscribing(
     say: Say, options: LinkOptions, wanted: str, *, learned: Known | None = None, url: bool = False
 ) -> Request:
     """One step of a subscription to a topic or filter."""
-    return Request(say, {**_known(options, wanted, learned), "filter": wanted}, ("id",), url=url)
+    return Request(say, {**known_about(options, wanted, learned), "filter": wanted}, ("id",), url=url)
 
 
-def _known(options: LinkOptions, topic: str, learned: Known | None) -> Known:
+def known_about(options: LinkOptions, topic: str, learned: Known | None = None) -> Known:
+    """What templates about a topic may use."""
     of_topic = options.known_of_topics.get(topic, {})
     # What a contender makes of a topic goes before what a topic is called without a word from it.
     return {**options.known, **(learned or {}), "topic": topic, "resource": resource_of(topic), **of_topic}

@@ -42,7 +42,10 @@ class Linking:
         if script is not None:
             kept = order.known.get(node_key(role, node.number), {})
             known = {**order.known_by_all, "host": where.host, **node_facts(role, node), **kept}
-            options = replace(options, script=script, known=known, known_of_topics=order.known_of_topics)
+            options = replace(
+                options, script=script, known=known, known_of_topics=order.known_of_topics,
+                requests_at=self._requests_at(),
+            )  # fmt: skip
         endpoint = Endpoint(where.transport, where.host, where.port, where.path)
         return make_link(plan.protocol, endpoint, options, self._listener)
 
@@ -56,6 +59,15 @@ class Linking:
         if wildcards:
             return {wanted: wanted.filter for wanted in node.subscriptions}
         return self._plan.matching.spelled_out(node.subscriptions)
+
+    def _requests_at(self) -> str:
+        """Where requests go that are said beside another protocol; empty when the contender takes none."""
+        if "http" not in self._order.endpoints:
+            return ""
+        if "http" not in self._places:
+            self._places["http"] = parse_broker_url(self._order.endpoints["http"], key="http")
+        url = self._places["http"]
+        return f"{'https' if url.transport == 'tls' else 'http'}://{url.place}{url.path}"
 
     def _place(self, plan: ConnectionPlan) -> BrokerUrl:
         key = plan.transport if plan.protocol == "mqtt" else plan.protocol

@@ -15,7 +15,7 @@ from battlebrokers.errors import LinkError
 from battlebrokers.protocols.base import Endpoint, Failure, Held, LinkOptions, Outgoing, Subscription
 from battlebrokers.protocols.registry import make_link
 from battlebrokers.protocols.script import Listening, Notification, Say, Script
-from battlebrokers.protocols.udp import UdpLink, address_in
+from battlebrokers.protocols.udp.plain import UdpLink, address_in
 from support.examples import examples
 from support.links import Ear, until
 

@@ -5,19 +5,16 @@ Used by the lab, by traffic sources and by tests: one process can be all hosts o
 
 from __future__ import annotations
 
-import ctypes
-import os
 import socket
-import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from battlebrokers import namespaces
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.sdn.core.addresses import BROADCAST_MAC
 from battlebrokers.sdn.core.frames import arp_question
 from battlebrokers.sdn.lab.topology import LabHost
 
-_NEW_NETWORK: Final = 0x40000000
 _ALL_TYPES: Final = 3
 """ETH_P_ALL: a packet socket sees every frame."""
 
@@ -25,34 +22,13 @@ T = TypeVar("T")
 
 
 def in_namespace(name: str, make: Callable[[], T]) -> T:
-    """What `make` returns when called inside a network namespace; the calling thread stays where it is."""
-    made: list[T] = []
-    faults: list[BaseException] = []
-
-    def work() -> None:
-        # A thread of its own: it never comes back to the outside, so nothing has to be restored.
-        try:
-            place = os.open(f"/run/netns/{name}", os.O_RDONLY)
-            try:
-                if ctypes.CDLL(None, use_errno=True).setns(place, _NEW_NETWORK):
-                    number = ctypes.get_errno()
-                    raise OSError(number, os.strerror(number))
-            finally:
-                os.close(place)
-            made.append(make())
-        except BaseException as fault:  # noqa: BLE001 - raised again in the calling thread
-            faults.append(fault)
-
-    worker = threading.Thread(target=work, name=f"in {name}")
-    worker.start()
-    worker.join()
-    if faults:
-        if isinstance(faults[0], OSError):
-            raise EnvironmentNotReady(
-                f"cannot use the network of {name}: {faults[0]}", hint="is the lab up? bb sdn lab status"
-            ) from faults[0]
-        raise faults[0]
-    return made[0]
+    """What `make` returns when called as a host; the calling thread stays where it is."""
+    try:
+        return namespaces.in_namespace(name, make)
+    except OSError as fault:
+        raise EnvironmentNotReady(
+            f"cannot use the network of {name}: {fault}", hint="is the lab up? bb sdn lab status"
+        ) from fault
 
 
 def udp_socket(namespace: str, host: LabHost, port: int = 0) -> socket.socket:

@@ -1,7 +1,7 @@
 """Plain datagrams: a publish is one datagram to the broker or to the address the topic names; nobody answers.
 
-Made by the registry. A client binds the address its filter names and takes every datagram that comes there, or, with a
-dialect, asks the broker and is told on its own socket. What the network reports as undeliverable is told as failed.
+Made by the registry. A client binds the address its filter names and takes every datagram that comes there. What the
+network reports as undeliverable is told as failed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
-import itertools
 import re
 import socket
 from collections.abc import Sequence
@@ -35,7 +34,6 @@ from battlebrokers.protocols.base import (
 )
 from battlebrokers.protocols.datagrams import LARGEST_BYTES, Datagrams, resolve
 from battlebrokers.protocols.tls import why_unreachable
-from battlebrokers.protocols.wrapping import Request, completed, publishing, subscribing, unwrapped
 
 ROOM = 1024
 """Datagrams taken at once: more would only overflow the receiver's buffer."""
@@ -60,8 +58,8 @@ class UdpLink(Link):
     """One device or client that sends and takes datagrams."""
 
     __slots__ = (
-        "_bound", "_broker", "_ids", "_last_token", "_paused", "_peers", "_requests", "_script", "endpoint",
-        "listener", "options",
+        "_bound", "_broker", "_last_token", "_namespace", "_paused", "_peers", "_topics", "endpoint", "listener",
+        "options",
     )  # fmt: skip
 
     capabilities = Capabilities(
@@ -78,16 +76,17 @@ class UdpLink(Link):
         super().__init__()
         self.endpoint = endpoint
         self.options = options
-        self._script = completed(options.script)
         self.listener = listener
         self._broker: Datagrams | None = None
         self._peers: dict[bytes, Datagrams] = {}
         """Topic → the socket connected to the address it names."""
         self._bound: dict[str, tuple[Datagrams | None, bytes]] = {}
         """Filter → the socket bound to its address, and the topic of what arrives there."""
+        self._namespace = ""
+        """The network the sockets live in; empty: ours."""
+        self._topics: dict[Datagrams, bytes] = {}
+        """Socket → the topic of what arrives there."""
         self._last_token: dict[Datagrams, int] = {}
-        self._requests: dict[bytes, Request] = {}
-        self._ids = itertools.count(1)
         self._paused = False
 
     async def open(self) -> Opened:
@@ -95,16 +94,15 @@ class UdpLink(Link):
         if self._broker is not None:
             raise LinkError(f"{self.options.client_id} is already open")
         place = f"udp://{self.endpoint.host}:{self.endpoint.port}"
-        source = self.options.source_address
         try:
             family, peer = await resolve(self.endpoint.host, self.endpoint.port)
             self._broker = self._made(family, peer=peer)
         except OSError as error:
-            raise why_unreachable(error, place, source) from error
-        for say in self._script.login if self._script is not None else ():
-            request = Request(say, self.options.known, ("id",))
-            self._broker.send(request.render({"id": str(next(self._ids))})[1])
+            raise self._why_not(error, place) from error
         return Opened(session_present=False, reason=0, received_ns=self.listener.now_ns())
+
+    def _why_not(self, error: OSError, place: str) -> LinkError:
+        return why_unreachable(error, place, self.options.source_address)
 
     def _made(
         self, family: int = socket.AF_INET, *, peer: tuple[str, int] | None = None, own: tuple[str, int] | None = None
@@ -112,7 +110,7 @@ class UdpLink(Link):
         source = self.options.source_address
         if own is None and source:
             own = (source, 0)
-        made = Datagrams(self, family, peer=peer, own=own)
+        made = Datagrams(self, family, peer=peer, own=own, namespace=self._namespace)
         if self._paused:
             made.pause()
         return made
@@ -126,24 +124,14 @@ class UdpLink(Link):
 
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Granted]:
         """Bind the address each filter names; shared groups and other filters are refused."""
-        broker = self._opened()
-        script = self._script
-        answers = []
-        for wanted in subscriptions:
-            if wanted.share:
-                answers.append(Granted(wanted, -1, SHARES_NOT_SUPPORTED))
-            elif script is not None and script.listening is not None:
-                for say in script.listening.steps:
-                    request = subscribing(say, self.options, wanted.filter)
-                    broker.send(request.render({"id": str(next(self._ids))})[1])
-                self._bound[wanted.filter] = (None, wanted.filter.encode())
-                answers.append(Granted(wanted, 0, 0))
-            else:
-                answers.append(self._bind(wanted))
-        return answers
+        self._opened()
+        return [
+            Granted(wanted, -1, SHARES_NOT_SUPPORTED) if wanted.share else self._bind(wanted, wanted.filter)
+            for wanted in subscriptions
+        ]
 
-    def _bind(self, wanted: Subscription) -> Granted:
-        address = address_in(wanted.filter)
+    def _bind(self, wanted: Subscription, place: str, topic: bytes = b"") -> Granted:
+        address = address_in(place)
         if address is None:
             return Granted(wanted, -1, WILDCARDS_NOT_SUPPORTED)
         if wanted.filter not in self._bound:
@@ -152,21 +140,22 @@ class UdpLink(Link):
             except OSError as error:
                 return Granted(wanted, -1, error.errno or -1)
             host, port = made.address
-            self._bound[wanted.filter] = (made, (wanted.filter if address[1] else f"{host}:{port}").encode())
+            topic = topic or (wanted.filter if address[1] else f"{host}:{port}").encode()
+            self._bound[wanted.filter] = (made, topic)
+            self._topics[made] = topic
         return Granted(wanted, 0, 0)
 
     async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
         """Give the addresses back."""
-        broker = self._opened()
-        script = self._script
+        self._opened()
         for wanted in subscriptions:
-            bound, _ = self._bound.pop(wanted.filter, (None, b""))
-            if bound is not None:
-                bound.close()
-            elif script is not None and script.listening is not None:
-                for say in script.listening.undo:
-                    request = subscribing(say, self.options, wanted.filter)
-                    broker.send(request.render({"id": str(next(self._ids))})[1])
+            self._unbind(wanted.filter)
+
+    def _unbind(self, topic: str) -> None:
+        bound, _ = self._bound.pop(topic, (None, b""))
+        if bound is not None:
+            self._topics.pop(bound, None)
+            bound.close()
 
     @property
     def addresses(self) -> list[str]:
@@ -227,28 +216,22 @@ class UdpLink(Link):
         broker = self._opened()
         peer = self._peers.get(topic)
         if peer is None:
-            address = address_in(topic.decode("utf-8", "replace")) if not self.structured else None
+            name = self._goes_to(topic.decode("utf-8", "replace"))
+            address = address_in(name)
             if address is None or not address[0] or not address[1]:
                 return broker
             try:
                 peer = self._peers[topic] = self._made(peer=address)
             except OSError as error:
-                raise why_unreachable(error, f"udp://{topic.decode()}") from error
+                raise why_unreachable(error, f"udp://{name}") from error
         return peer
 
-    def _wrapped(self, topic: bytes, payloads: list[bytes]) -> list[bytes]:
-        request = self._requests.get(topic)
-        if request is None:
-            script = self._script
-            if script is None or script.publish is None:
-                return payloads
-            request = self._requests[topic] = publishing(script.publish, self.options, topic.decode())
-        wrapped = []
-        for payload in payloads:
-            number = str(next(self._ids))
-            wrapped.append(request.render({"payload": payload, "id": number, "seq": number})[1])
-        self.structure_bytes = len(wrapped[-1])
-        return wrapped
+    def _goes_to(self, topic: str) -> str:
+        """The address of a topic's datagrams; what is none means the broker."""
+        return topic
+
+    def _wrapped(self, topic: bytes, payloads: list[bytes]) -> list[bytes]:  # noqa: ARG002 - for dialects
+        return payloads
 
     @property
     def unacknowledged(self) -> int:
@@ -258,16 +241,12 @@ class UdpLink(Link):
     # ── what the sockets tell ────────────────────────────────────────────────────────────────────────────────────
 
     def datagrams_came(self, source: Datagrams, datagrams: list[bytes]) -> None:
-        """Datagrams at a bound address are arrivals; those of the broker are read by the contender's dialect."""
-        at_ns = self.listener.now_ns()
-        listening = self._script.listening if self._script is not None else None
-        if source is self._broker:
-            if listening is not None and self._bound:
-                self._notified(at_ns, datagrams)
-            return
-        topic = next((name for bound, name in self._bound.values() if bound is source), None)
-        if topic is None:
-            return
+        """Datagrams at a bound address are arrivals; whatever else comes is not."""
+        topic = self._topics.get(source)
+        if topic is not None:
+            self._tell(self.listener.now_ns(), topic, datagrams)
+
+    def _tell(self, at_ns: int, topic: bytes, datagrams: list[bytes]) -> None:
         if len(datagrams) < FEW:
             for data in datagrams:
                 self.listener.arrived(self, at_ns, 0, topic, data, len(data))
@@ -279,18 +258,6 @@ class UdpLink(Link):
         data = topic + b"".join(datagrams)
         flags = np.zeros(count, np.uint8)
         self.listener.arrived_many(self, at_ns, Arrivals(data, flags, zeros, zeros + len(topic), starts, sizes, sizes))
-
-    def _notified(self, at_ns: int, datagrams: list[bytes]) -> None:
-        script = self._script
-        assert script is not None
-        topic = next(iter(self._bound.values()))[1]
-        for data in datagrams:
-            found = unwrapped(script.notification, data, topic)
-            if found is None:
-                self.listener.malformed(self, f"a datagram of {len(data)} bytes is no notification")
-                continue
-            for name, payload in found:
-                self.listener.arrived(self, at_ns, 0, name, payload, len(data))
 
     def unreachable(self, source: Datagrams, error: OSError) -> None:  # noqa: ARG002
         """ICMP says that nobody is there; it does not say for which datagram, so the latest one is told as failed."""
@@ -321,11 +288,7 @@ class UdpLink(Link):
             each.resume()
 
     async def close(self) -> None:
-        """Close the sockets; there is nobody to say goodbye to, unless the contender's dialect says how."""
-        script = self._script
-        if self._broker is not None and script is not None:
-            for say in script.logout:
-                self._broker.send(Request(say, self.options.known, ("id",)).render({"id": str(next(self._ids))})[1])
+        """Close the sockets; there is nobody to say goodbye to."""
         self.abort()
 
     def abort(self) -> None:
@@ -334,18 +297,7 @@ class UdpLink(Link):
         self._broker = None
         self._peers.clear()
         self._bound.clear()
+        self._topics.clear()
         self._last_token.clear()
         for each in sockets:
             each.close()
-
-
-class ScriptedUdpLink(UdpLink):
-    """One that wraps its messages as the contender wants them."""
-
-    __slots__ = ()
-
-    structured = True
-
-
-LINK = UdpLink
-SCRIPTED = ScriptedUdpLink

@@ -1,0 +1,1 @@
+"""Datagrams: plain ones to addresses, and those of a contender's dialect."""
