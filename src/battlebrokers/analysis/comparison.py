@@ -16,9 +16,9 @@ from battlebrokers.analysis.interval import bootstrap_quantile
 from battlebrokers.analysis.latency import LEVELS, per_second
 from battlebrokers.analysis.metrics import METRICS, Metric
 from battlebrokers.analysis.model import Summary
-from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.errors import UsageError
 from battlebrokers.tables.manifest import Manifest
+from battlebrokers.units import format_duration
 
 NOISE_MARGIN = 0.05
 """Relative differences up to this are noise, whatever the interval says."""
@@ -174,7 +174,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _handled(manifest: Manifest) -> str:
-    return f"every {manifest.tick_ns / MILLISECOND_NS:.3g} ms" if manifest.tick_ns else "as they came"
+    return f"every {format_duration(manifest.tick_ns)}" if manifest.tick_ns else "as they came"
 
 
 def _short(value: object) -> str:

@@ -6,7 +6,7 @@ import math
 
 from battlebrokers.analysis.interval import FEWEST_REPEATS
 from battlebrokers.analysis.ranking import MARGIN, Ranking, Ratio
-from battlebrokers.units import format_percent
+from battlebrokers.units import format_count, format_percent
 
 _HUGE = 1e6
 """Ratios beyond this come from infinite values: messages that never arrived."""
@@ -56,8 +56,8 @@ def tell_ratio(found: Ratio) -> str:
     spread = _spread(found, low, high)
     if found.metric.lower_is_better:
         word = "faster" if found.metric.unit == "ms" else "lower"
-        return f"{winner} was {ratio:.3g}× {spread} {word} than {loser} in {name}."
-    return f"{winner} {name} {ratio:.3g}× {spread} as many messages as {loser}."
+        return f"{winner} was {format_count(ratio)}× {spread} {word} than {loser} in {name}."
+    return f"{winner} {name} {format_count(ratio)}× {spread} as many messages as {loser}."
 
 
 def tell_notes(ranking: Ranking) -> list[str]:
@@ -81,7 +81,7 @@ def tell_notes(ranking: Ranking) -> list[str]:
 
 def _spread(found: Ratio, low: float, high: float) -> str:
     def said(value: float) -> str:
-        return "∞" if value > _HUGE else f"{value:.3g}"
+        return "∞" if value > _HUGE else format_count(value)
 
     if found.confident:
         return f"({said(low)}–{said(high)})"

@@ -15,7 +15,7 @@ from battlebrokers.analysis.model import Check, Latencies, Level, Messages, Publ
 from battlebrokers.analysis.quantiles import Distribution
 from battlebrokers.analysis.steadiness import SHORTEST_WINDOW_S, Steadiness, steadiness
 from battlebrokers.clock import MILLISECOND_NS
-from battlebrokers.units import format_count, format_percent
+from battlebrokers.units import format_count, format_duration, format_percent
 
 LATE_FLOOR_MS = 1.0
 """A timer of an ordinary kernel is not more exact than this."""
@@ -30,6 +30,8 @@ DISTORTION_FLOOR_MS = 2.0
 that moved the stated p99, i.e. response p99 exceeds service p99 by more than this and by more than a tenth."""
 SENT_SHARE = 0.99
 GENERATOR_CPU_PERCENT = 90.0
+IDLE_CPU_PERCENT = 50.0
+"""A generator with half a core to spare was not late for want of CPU time: the machine woke it late."""
 STEAL_PERCENT = 2.0
 OTHER_LOAD_SHARE = 0.25
 FEWEST_SAMPLES = 30
@@ -59,7 +61,7 @@ def judge_trust(
         _evidence(facts),
         _overflow(overflow),
         _ticks(tick_ms),
-        _late(late_share, limit_ms, tick_ms, latencies),
+        _late(late_share, limit_ms, tick_ms, latencies, busiest),
         _short(messages, publishing),
         _generator_cpu(busiest),
         _samples(samples, listened=messages.expected > 0),
@@ -146,26 +148,37 @@ def _ticks(tick_ms: float) -> Check:
     if not tick_ms:
         return Check(id="coarse-ticks", level="ok", sentence="sends and arrivals were handled as they came", measured=0)
     sentence = (
-        f"each process had so much to do that it handled sends and arrivals every {tick_ms:.3g} ms: sends were late by "
-        f"up to that, response is up to {2 * tick_ms:.3g} ms too long, service up to {tick_ms:.3g} ms; more processes "
+        f"each process had so much to do that it handled sends and arrivals every {_ms(tick_ms)}: sends were late by "
+        f"up to that, response is up to {_ms(2 * tick_ms)} too long, service up to {_ms(tick_ms)}; more processes "
         "measure finer"
     )
     return Check(id="coarse-ticks", level="warning", sentence=sentence, measured=tick_ms)
 
 
-def _late(late_share: float, limit_ms: float, tick_ms: float, latencies: Latencies) -> Check:
+def _late(late_share: float, limit_ms: float, tick_ms: float, latencies: Latencies, busiest: Service | None) -> Check:
     response, service = latencies.response.p99, latencies.service.p99
     distortion = response - service if response is not None and service is not None else None
-    said = f"{format_percent(late_share)} of the sends were late by more than {limit_ms:.3g} ms"
+    share = format_percent(late_share)
+    said = f"{share} of the sends nothing held left more than {_ms(limit_ms)} after their planned time"
     level: Level = "ok"
     if late_share > LATE_SHARE:
         allowed_ms = max(DISTORTION_FLOOR_MS, LATE_OF_RESPONSE * (response or 0.0), LATE_TICKS * tick_ms)
         distorts = distortion is None or distortion > allowed_ms
         level = "void" if distorts else "warning"
-        said += f" through the generator's own fault (limit {format_percent(LATE_SHARE)})"
+        said += f" (limit {format_percent(LATE_SHARE)})"
         if distortion is not None:
-            said += f"; that moved p99 by {distortion:.3g} ms"
+            said += f"; that moved p99 by {_ms(distortion)}"
+        said += _why_late(busiest)
     return Check(id="generator-late", level=level, sentence=said, measured=round(late_share, 6), limit=LATE_SHARE)
+
+
+def _why_late(busiest: Service | None) -> str:
+    """What was seen of the cause: a thread with time to spare that leaves late was woken late."""
+    if busiest is None:
+        return ""
+    percent = busiest.busiest_thread_mean_percent
+    used = f"; the generator's busiest thread used {percent:.0f} % of a core"
+    return f"{used}: this machine woke it late" if percent < IDLE_CPU_PERCENT else used
 
 
 def _short(messages: Messages, publishing: Publishing) -> Check:
@@ -209,7 +222,7 @@ def _steady(settled: Steadiness, *, planned: str) -> Check:
     if settled.steady is None:
         sentence = f"shorter than {SHORTEST_WINDOW_S} s: whether latency had settled cannot be said"
         return Check(id="unsteady", level="note", sentence=sentence)
-    moved = f"the median went from {settled.first_ms:.3g} ms in the first third to {settled.last_ms:.3g} ms in the last"
+    moved = f"the median went from {_ms(settled.first_ms)} in the first third to {_ms(settled.last_ms)} in the last"
     ratio = round(settled.last_ms / settled.first_ms, 3) if settled.first_ms > 0 else None
     if settled.steady:
         return Check(id="unsteady", level="ok", sentence=f"latency was steady: {moved}", measured=ratio)
@@ -235,7 +248,7 @@ def _rising(facts: Facts) -> Check:
     if halves[0] is None or halves[1] is None:
         return Check(id="tail-rising", level="note", sentence="too few samples to compare both halves")
     first_ms, second_ms = (value / MILLISECOND_NS for value in halves if value is not None)
-    sentence = f"p99 was {first_ms:.3g} ms in the first half and {second_ms:.3g} ms in the second"
+    sentence = f"p99 was {_ms(first_ms)} in the first half and {_ms(second_ms)} in the second"
     rising = second_ms > RISING_RATIO * first_ms and second_ms - first_ms > RISING_MS
     return Check(id="tail-rising", level="warning" if rising else "ok", sentence=sentence, measured=round(second_ms, 4))
 
@@ -244,15 +257,15 @@ def _clock(error_us: float | None, latencies: Latencies) -> Check:
     if error_us is None:
         return Check(id="clock", level="warning", sentence="the workers' clocks were never compared")
     p50_us = (latencies.response.p50 or 0.0) * 1000
-    sentence = "all workers read one clock" if error_us == 0 else f"clocks agree within {error_us:.3g} µs"
+    sentence = "all workers read one clock" if error_us == 0 else f"clocks agree within {_ms(error_us / 1000)}"
     level: Level = "ok"
     if error_us and p50_us and error_us > p50_us:
         level, sentence = (
             "void",
-            f"clocks may be {error_us:.3g} µs apart, more than the median latency of {p50_us:.3g} µs",
+            f"clocks may be {_ms(error_us / 1000)} apart, more than the median latency of {_ms(p50_us / 1000)}",
         )
     elif error_us and p50_us < 3 * error_us:
-        level, sentence = "warning", f"{sentence}, not much less than the median latency of {p50_us:.3g} µs"
+        level, sentence = "warning", f"{sentence}, not much less than the median latency of {_ms(p50_us / 1000)}"
     return Check(id="clock", level=level, sentence=sentence, measured=error_us)
 
 
@@ -282,6 +295,10 @@ def _other_load(facts: Facts, services: list[Service]) -> Check:
             f"{sentence} (limit {format_percent(OTHER_LOAD_SHARE)}): they disturb the measurement",
         )
     return Check(id="other-load", level=level, sentence=sentence, measured=round(share, 4), limit=OTHER_LOAD_SHARE)
+
+
+def _ms(value_ms: float) -> str:
+    return format_duration(value_ms * MILLISECOND_NS)
 
 
 def _medians_ms(facts: Facts) -> list[float]:

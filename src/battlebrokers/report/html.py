@@ -168,7 +168,9 @@ def _clock_words(conclusions: Sequence[Conclusion]) -> str:
     if any(error is None for error in errors):
         return "The clock error between workers is unknown."
     worst = max(error or 0.0 for error in errors)
-    return f"Clock error: at most {worst:.3g} µs." if worst else "Sender and receiver read one clock: no clock error."
+    if not worst:
+        return "Sender and receiver read one clock: no clock error."
+    return f"Clock error: at most {format_duration(worst * 1000)}."
 
 
 def _phase_rows(conclusion: Conclusion) -> list[tuple[str, str]]:

@@ -72,7 +72,7 @@ def _cost(label: str, runs: Sequence[tuple[Summary, Middleware]]) -> Cost:
         format_size(one.structure_bytes or 0.0),
         format_size(one.url_bytes or 0.0),
         format_size(one.wire_bytes or 0.0),
-        f"{overhead:.3g} B",
+        f"{format_count(overhead)} B",
         format_size(traffic),
     )
     return Cost(label, one, overhead, traffic, cells)
@@ -101,7 +101,7 @@ def explain(found: Sequence[Cost]) -> str:
             f"{format_size(one.wire_bytes or 0.0)}{rest}."
         )
     if most.overhead < 1.05 * least.overhead:
-        return f"All write about the same, {least.overhead:.3g} bytes for every byte of payload."
+        return f"All write about the same, {format_count(least.overhead)} bytes for every byte of payload."
     differences = {name: size - least.parts[name] for name, size in most.parts.items()}
     cause = max(differences, key=lambda name: differences[name])
     # Where the largest part is the same the difference lies in all of them.
@@ -109,8 +109,9 @@ def explain(found: Sequence[Cost]) -> str:
         f"most of it is {cause} ({format_size(most.parts[cause])} a publish against {format_size(least.parts[cause])})"
     )
     return (
-        f"{most.label} writes {most.overhead:.3g} bytes for every byte of payload and {least.label} "
-        f"{least.overhead:.3g}: {why}; its structure has {format_size(most.middleware.structure_bytes or 0.0)} against "
+        f"{most.label} writes {format_count(most.overhead)} bytes for every byte of payload and {least.label} "
+        f"{format_count(least.overhead)}: {why}; its structure has "
+        f"{format_size(most.middleware.structure_bytes or 0.0)} against "
         f"{format_size(least.middleware.structure_bytes or 0.0)}, its address {format_size(most.parts['address'])} "
         f"against {format_size(least.parts['address'])}, and in all it moved {format_size(most.traffic_bytes)} against "
         f"{format_size(least.traffic_bytes)}."

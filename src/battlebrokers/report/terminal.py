@@ -13,7 +13,7 @@ from rich.text import Text
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.model import Judged, Summary
 from battlebrokers.report.wording import LEVEL_NAMES, NOTHING, duration_ms, duration_s, level_text, some
-from battlebrokers.units import format_count, format_percent, format_rate, format_size
+from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
 LABEL_WIDTH = 15
 MOST_FINDINGS = 4
@@ -91,7 +91,8 @@ def _traffic(summary: Summary) -> Text:
 
 def _latency(summary: Summary) -> Iterator[Text]:
     latencies, error = summary.latency_ms, summary.trust.clock_error_us
-    clock = "one clock" if error == 0 else "clock error unknown" if error is None else f"± {error:.3g} µs clock error"
+    known = "one clock" if not error else f"± {format_duration(error * 1000)} clock error"
+    clock = "clock error unknown" if error is None else known
     rows = [
         (latencies.response, f"delivery, from planned send time; {clock}"),
         (latencies.service, "from actual send time"),
@@ -135,7 +136,7 @@ def _cost(summary: Summary) -> Iterator[Text]:
         return
     spoken = ", ".join(f"{name} over {protocol}" for name, protocol in cost.protocols.items())
     sizes = f"structure {format_size(cost.structure_bytes or 0)}   address {format_size(cost.url_bytes or 0)}"
-    times = f"   {cost.overhead:.3g} × the payload" if cost.overhead is not None else ""
+    times = f"   {format_count(cost.overhead)} × the payload" if cost.overhead is not None else ""
     yield _line("PUBLISHING", f"{sizes}   wire {format_size(cost.wire_bytes)}{times}", (f"   {spoken}", "dim"))
 
 

@@ -67,7 +67,7 @@ def ratio_text(value: float | None) -> str:
     """A ratio such as 1.94×."""
     if value is None:
         return NOTHING
-    return "∞" if math.isinf(value) or value > 1e6 else f"{value:.3g}×"
+    return "∞" if math.isinf(value) or value > 1e6 else f"{format_count(value)}×"
 
 
 def some(count: int, noun: str) -> str:

@@ -6,6 +6,7 @@ Called by the command line. All file access of the scenario language is here, in
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from battlebrokers.errors import InputError, ScenarioError, UsageError
 from battlebrokers.scenario.document import LARGEST_BYTES, Document, read_document
 from battlebrokers.scenario.model import Scenario
 from battlebrokers.scenario.overrides import apply_overrides
-from battlebrokers.scenario.patterns import nearest
 from battlebrokers.scenario.resolve import resolve
 from battlebrokers.scenario.rules import check_rules
 from battlebrokers.scenario.shipped import shipped_path, shipped_scenarios
@@ -112,17 +112,23 @@ def _find(name_or_path: str) -> tuple[Path, str]:
     return Path(name_or_path), Path(name_or_path).name
 
 
+def _shipped_like(name: str) -> str:
+    """The shipped names most like this one; all of them if none is like it."""
+    names = shipped_scenarios()
+    begun = [one for one in names if len(name) > 1 and one.startswith(name)]
+    close = begun[:3] or difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if close:
+        return f"did you mean {' or '.join(f'`{one}`' for one in close)}?"
+    return f"shipped: {', '.join(names)}; or name a YAML file of your own"
+
+
 def _read(path: Path, source: str) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_BYTES + 1)
     except FileNotFoundError:
         looks_like_file = path.suffix != "" or len(path.parts) > 1
-        hint = (
-            f"no such file: {path}"
-            if looks_like_file
-            else nearest(str(path), shipped_scenarios()) or "`bb check --all` names them all"
-        )
+        hint = f"no such file: {path}" if looks_like_file else _shipped_like(str(path))
         raise InputError(f"there is no scenario {source!r}", hint=hint) from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder", hint="name a YAML file in it") from None

@@ -37,6 +37,23 @@ def test_a_late_generator_voids_the_run(make_run):
     assert "30 ms" in summary.reasons[0]
 
 
+@pytest.mark.parametrize(("thread", "blames_machine"), [(12.0, True), (80.0, False)])
+def test_lateness_says_what_was_seen_in_peoples_numbers(make_run, thread, blames_machine):
+    run = make_run().healthy(0)
+    run.rows[tables.SERVICES.name] = []
+    run.service("worker-0", "generator", thread)
+    lags = np.where(np.arange(3000) % 20 == 0, 3580.0, 0.05)
+    for kind, values in (("lag", lags), ("service", np.full(3000, 2.0)), ("response", 2.0 + lags)):
+        run.latency(kind, values, second=seconds(run, 3000))
+    run.ledger(expected=3000, delivered=3000)
+    run.publishing(planned=3000, sent=3000, acked=3000)
+    check = next(one for one in build_summary(run.write()).trust.checks if one.id == "generator-late")
+    assert "left more than 1 ms after their planned time (limit 1 %); that moved p99 by 3.5" in check.sentence
+    assert "e+" not in check.sentence
+    assert f"busiest thread used {thread:.0f} % of a core" in check.sentence
+    assert ("this machine woke it late" in check.sentence) is blames_machine
+
+
 def test_lateness_that_does_not_move_the_p99_is_a_warning(make_run):
     summary = lagging(make_run, 1.8)
     assert level(summary, "generator-late") == "warning"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from battlebrokers.errors import ExitCode, InputError, ScenarioError, UsageError
 from battlebrokers.scenario.model import Scenario
 from battlebrokers.scenario.reader import load_scenario, read_scenario, scaled_count
+from battlebrokers.scenario.shipped import shipped_scenarios
 from support.examples import examples
 
 GOOD = """\
@@ -201,6 +202,19 @@ def test_a_name_that_is_nearly_right_gets_the_right_one() -> None:
     with pytest.raises(InputError) as caught:
         load_scenario("smart-cty")
     assert caught.value.hint == "did you mean `smart-city`?"
+
+
+def test_the_beginning_of_a_name_gets_those_that_begin_so() -> None:
+    with pytest.raises(InputError) as caught:
+        load_scenario("middleware")
+    assert caught.value.hint == "did you mean `middleware-large` or `middleware-small`?"
+
+
+def test_a_name_like_none_gets_them_all() -> None:
+    with pytest.raises(InputError) as caught:
+        load_scenario("nonsense")
+    assert "did you mean" not in caught.value.hint
+    assert all(name in caught.value.hint for name in shipped_scenarios())
 
 
 @pytest.mark.parametrize("name", ["", "\0", "x" * 5000, "/dev/null", "a/b/c", "~", "."])
