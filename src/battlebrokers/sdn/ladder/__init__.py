@@ -1,0 +1,1 @@
+"""The ladder of one message: who handed it to whom and when, told from captures of every cable and of OpenFlow."""
