@@ -23,7 +23,7 @@ import pytest
 from battlebrokers.pipeline.sources.capture import CaptureReader
 from support import capture_writer as write
 from support.capture_writer import Frame
-from support.wiretap import Beacon, capturing
+from support.wiretap import Beacon, capturing, free_port
 
 pytestmark = [
     pytest.mark.slow,
@@ -174,10 +174,10 @@ def test_captures_that_were_cut_off(tmp_path: Path, kind, cut: int):
     assert_the_same(tmp_path / "capture", at_least=48, damages=1)
 
 
-def talk(family: int, address: str) -> None:
-    """A TCP conversation with large and small segments, then some datagrams."""
+def talk(family: int, address: str, port: int) -> None:
+    """A TCP conversation with large and small segments, then some datagrams, both to this port."""
     with socket.socket(family, socket.SOCK_STREAM) as listening:
-        listening.bind((address, 0))
+        listening.bind((address, port))
         listening.listen()
 
         def serve() -> None:
@@ -198,20 +198,20 @@ def talk(family: int, address: str) -> None:
                 pass
         server.join()
     with socket.socket(family, socket.SOCK_DGRAM) as one, socket.socket(family, socket.SOCK_DGRAM) as two:
-        one.bind((address, 0))
+        one.bind((address, port))
         for size in (0, 1, 1000, 9000):
             two.sendto(bytes(size), one.getsockname())
 
 
 CAPTURES = {
-    "tcpdump": ["tcpdump", "-U", "-i", "lo", "-w"],
-    "tcpdump nano": ["tcpdump", "-U", "--nano", "-i", "lo", "-w"],
-    "tcpdump any": ["tcpdump", "-U", "-i", "any", "-w"],
-    "tcpdump cooked": ["tcpdump", "-U", "-i", "any", "-y", "LINUX_SLL", "-w"],
-    "tcpdump snap": ["tcpdump", "-U", "-s", "80", "-i", "lo", "-w"],
-    "dumpcap": ["dumpcap", "-q", "-i", "lo", "-w"],
-    "dumpcap snap": ["dumpcap", "-q", "-s", "76", "-i", "lo", "-w"],
-    "dumpcap two": ["dumpcap", "-q", "-i", "lo", "-i", "any", "-w"],
+    "tcpdump": ["tcpdump", "-U", "-B", "65536", "-i", "lo"],
+    "tcpdump nano": ["tcpdump", "-U", "-B", "65536", "--nano", "-i", "lo"],
+    "tcpdump any": ["tcpdump", "-U", "-B", "65536", "-i", "any"],
+    "tcpdump cooked": ["tcpdump", "-U", "-B", "65536", "-i", "any", "-y", "LINUX_SLL"],
+    "tcpdump snap": ["tcpdump", "-U", "-B", "65536", "-s", "80", "-i", "lo"],
+    "dumpcap": ["dumpcap", "-q", "-B", "64", "-i", "lo"],
+    "dumpcap snap": ["dumpcap", "-q", "-B", "64", "-s", "76", "-i", "lo"],
+    "dumpcap two": ["dumpcap", "-q", "-B", "64", "-i", "lo", "-i", "any"],
 }
 
 
@@ -220,12 +220,18 @@ CAPTURES = {
 @pytest.mark.parametrize("how", CAPTURES)
 def test_captures_of_real_traffic(tmp_path: Path, how: str):
     command = CAPTURES[how]
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
+    program = command[0]
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
     path = tmp_path / "capture"
-    with Beacon() as beacon, capturing(command, path, beacon, interfaces=command.count("-i")):
-        talk(socket.AF_INET, "127.0.0.1")
-        talk(socket.AF_INET6, "::1")
+    port = free_port()
+    with Beacon() as beacon:
+        # Others talk on loopback meanwhile, and a lot.
+        only = f"port {port} or port {beacon.port}"
+        filtered = [*command, only] if program == "tcpdump" else [program, "-f", only, *command[1:]]
+        with capturing([*filtered, "-w"], path, beacon, interfaces=command.count("-i")):
+            talk(socket.AF_INET, "127.0.0.1", port)
+            talk(socket.AF_INET6, "::1", port)
     read = assert_the_same(path, at_least=30)
     assert {row["source"] for row in read} >= {"127.0.0.1", "::1"}
     whole = "snap" not in how

@@ -52,6 +52,8 @@ class Path:
                 "end1",
                 "-s",
                 "128",
+                "-B",
+                "16384",
                 "--immediate-mode",
                 "-U",
                 "-w",
