@@ -39,12 +39,31 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--alone", choices=("only", "never"), help="run nothing but the tests marked `alone`, or all others"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Send all Spark tests to one xdist worker: one session, one JVM."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Pick those that run alone or all others; send those that share something costly to one xdist worker."""
+    if wanted := config.getoption("--alone"):
+        picked = [item for item in items if (item.get_closest_marker("alone") is not None) == (wanted == "only")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(picked)])
+        items[:] = picked
     for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        if shared := _shared(item):
+            item.add_marker(pytest.mark.xdist_group(shared))
+
+
+def _shared(item: pytest.Item) -> str | None:
+    """What this test shares with others of its folder: a Spark session, an analyst, or names in the network."""
+    for costly in ("spark", "analyst"):
+        if costly in getattr(item, "fixturenames", ()):
+            return f"{costly} of {item.path.parent.name}"
+    # Their interfaces and switches have names of their own, but all of them the same ones.
+    return "network" if item.path.name.startswith("test_network_") else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -17,7 +17,7 @@ from battlebrokers.protocols.registry import make_link
 from battlebrokers.protocols.script import Say, Script
 from support.links import Ear, until
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("amqp bridge")]
 
 
 @pytest.fixture(scope="module")

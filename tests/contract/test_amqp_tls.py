@@ -21,7 +21,7 @@ from battlebrokers.protocols.registry import make_link
 from support.certificates import Authority
 from support.links import Ear, until
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.xdist_group("amqp tls")]
 
 LISTENER = """
 listeners.ssl.default = ${{host}}:${{port.amqps}}

@@ -43,10 +43,15 @@ def speaks_plain_mqtt(contender: Contender) -> bool:
     return started_here and offer is not None and not offer.scripted and "tcp" in offer.endpoints
 
 
-def contender_params(*, quick_only: bool = False) -> list[Any]:
+def slow(name: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if name in SLOW else []
+
+
+def contender_params(*, quick_only: bool = False, together: bool = False) -> list[Any]:
+    """One parameter each; those of a contender that is shared go to one process, so that it is started once."""
     names = [contender.name for contender in load_contenders() if speaks_plain_mqtt(contender)]
     return [
-        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [], id=name)
+        pytest.param(name, marks=[*slow(name), *([pytest.mark.xdist_group(name)] if together else [])], id=name)
         for name in names
         if not (quick_only and name in SLOW)
     ]
@@ -153,7 +158,7 @@ def peers() -> Iterator[Callable[..., Peer]]:
         client.loop_stop()
 
 
-@pytest.fixture(scope="module", params=contender_params())
+@pytest.fixture(scope="module", params=contender_params(together=True))
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningContender]:
     must_be_here(request.param)
     # a space in the folder's name is normal, and breaks many a start script

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,14 @@ from support.places import PLACES, Place, free_udp_port, needs, needs_qos, send,
 from support.websocket_hub import hub_script, websocket_hub
 
 pytestmark = pytest.mark.broker
+SLOW = {"rabbitmq"}
+
+
+def together(place: Place) -> Any:
+    """As a parameter: what is tried with one broker goes to one process, so that it is started once."""
+    slow = [pytest.mark.slow] if place.broker in SLOW else []
+    group = [pytest.mark.xdist_group(f"links {place.broker}")] if place.broker else []
+    return pytest.param(place, marks=[*slow, *group], id=str(place))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +72,7 @@ def hub_port() -> Iterator[int]:
         yield port
 
 
-@pytest.fixture(params=PLACES, ids=str)
+@pytest.fixture(params=[together(place) for place in PLACES])
 def place(request: pytest.FixtureRequest) -> Place:
     return request.param
 

@@ -23,7 +23,12 @@ import pytest
 
 from support.wiretap import free_port, needs, overheard, tshark, until, wiretap
 
-pytestmark = [pytest.mark.slow, pytest.mark.broker, needs("tshark", "dumpcap", why="(apt install tshark)")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("http"),
+    pytest.mark.broker,
+    needs("tshark", "dumpcap", why="(apt install tshark)"),
+]
 OPCODES = {"1": "TEXT", "2": "BINARY", "8": "CLOSE", "9": "PING", "10": "PONG"}
 
 

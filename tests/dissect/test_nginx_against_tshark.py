@@ -24,6 +24,7 @@ from support.wiretap import Beacon, capturing, found, free_port, listens, needs,
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("nginx"),
     pytest.mark.broker,
     needs("tshark", "dumpcap", "nginx", why="(apt install tshark nginx-light)"),
 ]

@@ -25,7 +25,8 @@ from support.wiretap import found, free_port, listens, needs, overheard, running
 
 paho = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
 pytestmark = [
-    pytest.mark.slow, pytest.mark.broker, needs("tshark", "dumpcap", why="(apt install tshark)"),
+    pytest.mark.slow, pytest.mark.broker, pytest.mark.xdist_group("tls"),
+    needs("tshark", "dumpcap", why="(apt install tshark)"),
     needs("mosquitto", why="(apt install mosquitto)"),
 ]  # fmt: skip
 

@@ -45,6 +45,10 @@ def workplace(tmp_path_factory) -> Path:
     return folder
 
 
+of_the_workplace = pytest.mark.xdist_group("workplace")
+
+
+@of_the_workplace
 def test_the_summary_has_the_stable_names_and_is_the_file_too(workplace):
     runs = bb("list", "--json", cwd=workplace).json()
     newest = next(iter(sorted((workplace / "runs").iterdir(), reverse=True)))
@@ -60,6 +64,7 @@ def test_the_summary_has_the_stable_names_and_is_the_file_too(workplace):
     assert len(runs["runs"] if isinstance(runs, dict) else runs) == 2
 
 
+@of_the_workplace
 def test_the_report_opens_from_disk_and_is_small(workplace):
     report = next((workplace / "runs").glob("*/report.html"))
     text = report.read_text()
@@ -68,6 +73,7 @@ def test_the_report_opens_from_disk_and_is_small(workplace):
     assert "Content-Security-Policy" in text
 
 
+@of_the_workplace
 def test_exports_in_every_format(workplace):
     result = bb("report", "LAST", "--csv", "out", "--junit", "junit.xml", "--markdown", cwd=workplace)
     assert result.code == 0, result.err
@@ -77,12 +83,14 @@ def test_exports_in_every_format(workplace):
     assert "quick" in result.out
 
 
+@of_the_workplace
 def test_two_runs_compare_and_noise_is_an_answer(workplace):
     result = bb("compare", "LAST~1", "LAST", "--json", cwd=workplace)
     assert result.code == 0, result.err
     assert result.json()
 
 
+@of_the_workplace
 def test_an_analysis_repeated_gives_the_same_figures(workplace):
     newest = next(iter(sorted((workplace / "runs").iterdir(), reverse=True)))
     before = json.loads((newest / "summary.json").read_text())

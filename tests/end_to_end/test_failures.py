@@ -39,6 +39,7 @@ def in_measure(runs: Path) -> RunFolder | None:
     return None
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_broker_stopped_for_two_seconds_shows_in_p99_at_its_true_size(tmp_path, analyst, mosquitto, qos):
     scenario = write_scenario(tmp_path, STEADY.format(qos=qos, measure="8s"))

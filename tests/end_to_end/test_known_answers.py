@@ -68,6 +68,7 @@ def test_a_clean_path_has_a_clean_ledger(tmp_path, analyst, mosquitto):
     assert (messages.reordered, messages.unexpected, messages.indeterminate) == (0, 0, 0)
 
 
+@pytest.mark.alone
 def test_a_delay_of_20_ms_shows_as_20_ms(tmp_path, analyst, mosquitto):
     plain, _ = measured(tmp_path, analyst, mosquitto, Faults(), 0)
     delayed, done = measured(tmp_path, analyst, mosquitto, Faults(delay_s=0.020, jitter_s=0.002), 0)

@@ -60,6 +60,7 @@ def group() -> Iterator[Path]:
     folder.rmdir()
 
 
+@pytest.mark.alone
 @pytest.mark.root
 def test_a_service_in_a_group_of_its_own_is_counted_by_the_kernel(tmp_path, group):
     if (read_group(group) or pytest.fail("the group is gone")).cpu_seconds is None:

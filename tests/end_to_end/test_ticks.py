@@ -15,7 +15,7 @@ from battlebrokers.scenario.reader import load_scenario
 from battlebrokers.tables import DELIVERIES, PUBLISHES
 from support.runs import run_for_real, write_scenario
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.alone, pytest.mark.broker, pytest.mark.slow]
 
 PER_S = round(0.55 * FINE_UP_TO_PER_S)
 
