@@ -48,11 +48,13 @@ def remarks(ladder: Ladder) -> Iterator[str]:
 
 def lines(ladder: Ladder, columns: int) -> Iterator[Text]:
     """The ladder for a terminal that wide; where it is too narrow, words stand above their arrow."""
+    if not ladder.steps:
+        return
     names = [line.name for line in ladder.lifelines]
     widths = [len(name) + _GAP for name in names]
     centres = [_TIME_COLUMNS + sum(widths[:number]) + len(name) // 2 for number, name in enumerate(names)]
     total = _TIME_COLUMNS + sum(widths)
-    longest = max((len(_label(step)) for step in ladder.steps), default=0)
+    longest = max(len(_label(step)) for step in ladder.steps)
     beside = total + longest <= columns
     head = " " * _TIME_COLUMNS + "".join(name.ljust(width) for name, width in zip(names, widths, strict=True))
     yield Text(head.rstrip(), style="bold")
