@@ -1,4 +1,4 @@
-"""The whole broker as one process: the controller for switches, HTTP for people. Run by `bb sdn controller`."""
+"""The whole broker as one process: the controller for switches, HTTP for people. `serving` adds a lab."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import uvicorn
+from fastapi import FastAPI
 
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.sdn.controller import OPENFLOW_PORT, Controller
@@ -45,33 +46,59 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing: `serve` does it."""
+        """Nothing: `signalled` does it."""
         yield
 
 
 async def serve(places: Places, on_ready: Callable[[int, int], None]) -> None:
     """Serve until SIGINT or SIGTERM; `on_ready` gets the ports for switches and for HTTP."""
+    stopping = signalled()
     controller = Controller(Store(places.state))
     openflow_port = await controller.start(places.host, places.openflow_port)
     try:
-        config = uvicorn.Config(
-            application(controller), host=places.host, port=places.http_port, log_level="warning", lifespan="off",
-            timeout_graceful_shutdown=1,
-        )  # fmt: skip
-        server = _Server(config)
-        try:
-            door = config.bind_socket()
-        except SystemExit as fault:
-            raise EnvironmentNotReady(
-                f"cannot listen for HTTP on {places.host}:{places.http_port}",
-                hint="another program has the port: choose another one with --port",
-            ) from fault
-        with door:
-            serving = asyncio.create_task(server.serve(sockets=[door]))
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
-            await asyncio.wait({serving, asyncio.create_task(server.ready.wait())}, return_when="FIRST_COMPLETED")
-            on_ready(openflow_port, door.getsockname()[1])
-            await serving
+        with open_door(places.host, places.http_port) as door:
+            app = application(controller)
+            await answer(app, door, stopping, lambda: on_ready(openflow_port, door.getsockname()[1]))
     finally:
         await controller.stop()
+
+
+def signalled() -> asyncio.Event:
+    """Set by the first SIGINT or SIGTERM."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping
+
+
+def open_door(host: str, port: int) -> socket.socket:
+    """The address for HTTP, ours from now on."""
+    door = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((host, port))
+    except OSError as fault:
+        door.close()
+        raise EnvironmentNotReady(
+            f"cannot listen for HTTP on {host}:{port}: {fault.strerror or fault}",
+            hint="another program has the port: choose another one with --port",
+        ) from fault
+    return door
+
+
+async def answer(app: FastAPI, door: socket.socket, stopping: asyncio.Event, on_ready: Callable[[], None]) -> None:
+    """Answer over HTTP until it is to stop."""
+    config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[door]))
+    waits = [asyncio.create_task(server.ready.wait()), asyncio.create_task(stopping.wait())]
+    try:
+        await asyncio.wait({serving, waits[0]}, return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done() and not stopping.is_set():
+            on_ready()
+        await asyncio.wait({serving, waits[1]}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        server.should_exit = True
+        for wait in waits:
+            wait.cancel()
+        await serving

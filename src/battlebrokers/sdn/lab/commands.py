@@ -14,6 +14,9 @@ from battlebrokers.sdn.lab.topology import LabHost, Topology
 
 _MTU: Final = 1500
 
+INSIDE: Final = "eth0"
+"""What a host's only interface is called."""
+
 Command = list[str]
 
 
@@ -40,32 +43,39 @@ class Names:
         return f"{self.prefix}w{end.switch}-{end.number}"
 
 
-def host_commands(names: Names, host: LabHost) -> Iterator[Command]:
-    """A namespace with one interface, which asks for every address itself."""
-    name, outside = names.namespace(host.name), names.host_interface(host.name)
-    yield ["ip", "netns", "add", name]
-    yield ["ip", "link", "add", outside, "mtu", str(_MTU), "type", "veth",
-           "peer", "name", "eth0", "address", host.mac, "mtu", str(_MTU), "netns", name]  # fmt: skip
-    inside = ["ip", "netns", "exec", name]
-    yield [*inside, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"]
-    yield ["ip", "-n", name, "address", "add", f"{host.ipv4}/24", "dev", "eth0"]
-    yield ["ip", "-n", name, "link", "set", "lo", "up"]
-    yield ["ip", "-n", name, "link", "set", "eth0", "up"]
+def outside_lines(names: Names, topology: Topology) -> Iterator[str]:
+    """Namespaces and cables as lines for one `ip -batch`: a process for each command would take most of the time."""
+    for host in topology.hosts.values():
+        name = names.namespace(host.name)
+        yield f"netns add {name}"
+        yield (
+            f"link add {names.host_interface(host.name)} mtu {_MTU} type veth "
+            f"peer name {INSIDE} address {host.mac} mtu {_MTU} netns {name}"
+        )
+    # A cable between two switches is a pair of interfaces, so that it can be captured and cut.
+    for one, other in topology.wires:
+        ends = (names.wire_interface(one), names.wire_interface(other))
+        yield f"link add {ends[0]} mtu {_MTU} type veth peer name {ends[1]} mtu {_MTU}"
+
+
+def up_lines(names: Names, topology: Topology) -> Iterator[str]:
+    """The switches' ends of all cables, up."""
+    yield from (f"link set {name} up" for name in outside_interfaces(names, topology))
+
+
+def outside_interfaces(names: Names, topology: Topology) -> Iterator[str]:
+    """The switches' ends of all cables."""
+    yield from map(names.host_interface, topology.hosts)
+    yield from (names.wire_interface(end) for wire in topology.wires for end in wire)
+
+
+def inside_lines(host: LabHost) -> Iterator[str]:
+    """What is set up inside a host's namespace."""
+    yield f"address add {host.ipv4}/24 dev {INSIDE}"
+    yield "link set lo up"
+    yield f"link set {INSIDE} up"
     # No gateway: the host asks by ARP for a resource's address itself.
-    yield ["ip", "-n", name, "route", "add", "default", "dev", "eth0"]
-    # A checksum left to the hardware would be wrong once a switch rewrites an address.
-    yield [*inside, "ethtool", "-K", "eth0", "tx", "off"]
-    yield ["sysctl", "-qw", f"net.ipv6.conf.{outside}.disable_ipv6=1"]
-    yield ["ip", "link", "set", outside, "up"]
-
-
-def wire_commands(names: Names, wire: tuple[Port, Port]) -> Iterator[Command]:
-    """A cable between two switches: a pair of interfaces, so that it can be captured and cut."""
-    one, other = map(names.wire_interface, wire)
-    yield ["ip", "link", "add", one, "mtu", str(_MTU), "type", "veth", "peer", "name", other, "mtu", str(_MTU)]
-    for end in (one, other):
-        yield ["sysctl", "-qw", f"net.ipv6.conf.{end}.disable_ipv6=1"]
-        yield ["ip", "link", "set", end, "up"]
+    yield f"route add default dev {INSIDE}"
 
 
 def switch_command(names: Names, topology: Topology, controller: str, datapath: str) -> Command:

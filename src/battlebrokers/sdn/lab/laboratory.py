@@ -17,8 +17,15 @@ from typing import Final
 import msgspec
 
 from battlebrokers.errors import EnvironmentNotReady, InputError
-from battlebrokers.sdn.lab.commands import Command, Names, host_commands, switch_command, wire_commands
-from battlebrokers.sdn.lab.inside import announce, frame_socket, udp_socket
+from battlebrokers.sdn.lab.commands import (
+    Names,
+    inside_lines,
+    outside_interfaces,
+    outside_lines,
+    switch_command,
+    up_lines,
+)
+from battlebrokers.sdn.lab.inside import announce, frame_socket, udp_socket, without_ipv6, without_offloads
 from battlebrokers.sdn.lab.open_vswitch import OpenVSwitch, what_is_missing
 from battlebrokers.sdn.lab.topology import LabHost, Topology
 
@@ -57,10 +64,14 @@ class Laboratory:
         self._file.write_bytes(msgspec.json.encode(topology))
         try:
             self.switching.start()
+            self._batch(outside_lines(self._names, topology))
+            for interface in outside_interfaces(self._names, topology):
+                without_ipv6(interface)
             for host in topology.hosts.values():
-                self._run(host_commands(self._names, host))
-            for wire in topology.wires:
-                self._run(wire_commands(self._names, wire))
+                namespace = self._names.namespace(host.name)
+                without_offloads(namespace)
+                self._batch(inside_lines(host), "-n", namespace)
+            self._batch(up_lines(self._names, topology))
             self.switching.run(*switch_command(self._names, topology, controller, self.switching.datapath))
         except BaseException:
             self.down()
@@ -92,14 +103,14 @@ class Laboratory:
             with suppress(EnvironmentNotReady):
                 self.switching.run("ovs-vsctl", "--timeout=10", *words)
         self.switching.stop()
-        if _NAMESPACES.is_dir():
-            for place in sorted(_NAMESPACES.glob(f"{self._names.prefix}-*")):
-                with suppress(EnvironmentNotReady):
-                    self.switching.run("ip", "netns", "delete", place.name)
-        for interface in sorted(Path("/sys/class/net").glob(f"{self._names.prefix}*")):
-            if interface.exists():
-                with suppress(EnvironmentNotReady):
-                    self.switching.run("ip", "link", "delete", interface.name)
+        prefix = self._names.prefix
+        places = sorted(_NAMESPACES.glob(f"{prefix}-*")) if _NAMESPACES.is_dir() else []
+        with suppress(EnvironmentNotReady):
+            self._batch([f"netns delete {place.name}" for place in places], "-force")
+        left = [name for _, name in socket.if_nameindex() if name.startswith(prefix)]
+        # The other end of a cable is gone with the first: what is not there any more is no failure.
+        with suppress(EnvironmentNotReady):
+            self._batch([f"link delete {name}" for name in left], "-force")
         self._file.unlink(missing_ok=True)
 
     def topology(self) -> Topology | None:
@@ -166,6 +177,8 @@ class Laboratory:
     def _file(self) -> Path:
         return self._folder / "topology.json"
 
-    def _run(self, commands: Iterable[Command]) -> None:
-        for words in commands:
-            self.switching.run(*words)
+    def _batch(self, lines: Iterable[str], *options: str) -> None:
+        """Several commands of `ip` in one process."""
+        text = "".join(f"{line}\n" for line in lines)
+        if text:
+            self.switching.run("ip", *options, "-batch", "-", said=text)

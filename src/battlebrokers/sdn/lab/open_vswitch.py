@@ -87,10 +87,12 @@ class OpenVSwitch:
                 return pid
         return None
 
-    def run(self, *words: str) -> str:
-        """One command with this folder's environment; its output, or why it failed."""
+    def run(self, *words: str, said: str | None = None) -> str:
+        """One command with this folder's environment, and something to read; its output, or why it failed."""
         try:
-            done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(
+                words, env=self.environment, input=said, capture_output=True, text=True, timeout=60, check=False
+            )
         except subprocess.TimeoutExpired as fault:
             raise EnvironmentNotReady(f"`{' '.join(words[:4])} …` does not end", hint="bb sdn lab down") from fault
         if done.returncode:
@@ -108,6 +110,15 @@ def _end(pid: int) -> None:
             os.kill(pid, number)
         until = time.monotonic() + _END_S
         while time.monotonic() < until:
-            if not (Path("/proc") / str(pid)).exists():
+            if _is_over(pid):
                 return
             time.sleep(0.02)
+
+
+def _is_over(pid: int) -> bool:
+    """Whether a process has ended, buried by its parent or not: as the first process of a container we are that."""
+    try:
+        state = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state == "Z"

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path
 from battlebrokers.sdn.controller import Controller
 from battlebrokers.sdn.core.addresses import ipv4, mac
 from battlebrokers.sdn.core.instructions import Tables
-from battlebrokers.sdn.core.resources import Directory, Resource
+from battlebrokers.sdn.core.resources import Directory, Mode, Resource
 from battlebrokers.sdn.counters import Sums
 from battlebrokers.sdn.observer import Observer
 from battlebrokers.sdn.rest.messages import (
@@ -24,12 +24,13 @@ from battlebrokers.sdn.rest.messages import (
     SwitchAnswer,
     TestMessage,
     TopologyAnswer,
+    port_of,
 )
 
 Address = Annotated[str, Path(examples=["1.1.1.1"])]
 
 
-def api_routes(controller: Controller, observer: Observer) -> APIRouter:
+def api_routes(controller: Controller, observer: Observer, mode: Mode = Mode.TREE) -> APIRouter:
     """All of them."""
     router = APIRouter(prefix="/api/v1", tags=["broker"])
 
@@ -40,8 +41,8 @@ def api_routes(controller: Controller, observer: Observer) -> APIRouter:
             for one, address in resource.subscribers.items()
         ]
         return ResourceAnswer(
-            address=resource.address, id=resource.id, name=resource.name, mode=resource.mode, source=resource.source,
-            subscribers=subscribers, published=sums.published[resource.address],
+            address=resource.address, id=resource.id, name=resource.name, port=port_of(resource), mode=resource.mode,
+            source=resource.source, subscribers=subscribers, published=sums.published[resource.address],
             delivered=sums.delivered[resource.address], refused=sums.refused[resource.address],
         )  # fmt: skip
 
@@ -56,7 +57,7 @@ def api_routes(controller: Controller, observer: Observer) -> APIRouter:
     @router.post("/resources", status_code=201)
     async def create(wanted: NewResource) -> ResourceAnswer:
         """A new resource at the next free address."""
-        resource = await controller.create(wanted.mode, wanted.source, wanted.name)
+        resource = await controller.create(wanted.mode or mode, wanted.source, wanted.name)
         return told(resource, observer.sums())
 
     @router.get("/resources/{address}")

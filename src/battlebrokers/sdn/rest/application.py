@@ -12,6 +12,7 @@ from battlebrokers.errors import BattleError, InputError
 from battlebrokers.sdn.controller import Controller
 from battlebrokers.sdn.core.resources import (
     AlreadySubscribedError,
+    Mode,
     NameTakenError,
     UnknownResourceError,
     UnknownSubscriberError,
@@ -19,6 +20,7 @@ from battlebrokers.sdn.core.resources import (
 from battlebrokers.sdn.observer import Observer
 from battlebrokers.sdn.rest.api import api_routes
 from battlebrokers.sdn.rest.original import original_routes
+from battlebrokers.sdn.seats import NoSeatError, UnknownSeatError
 
 _PAGE: Final = Path(__file__).parent / "page.html"
 _STATUS: Final = {
@@ -26,11 +28,13 @@ _STATUS: Final = {
     UnknownSubscriberError: 404,
     AlreadySubscribedError: 409,
     NameTakenError: 409,
+    NoSeatError: 409,
+    UnknownSeatError: 404,
 }
 
 
-def application(controller: Controller) -> FastAPI:
-    """Everything over HTTP."""
+def application(controller: Controller, mode: Mode = Mode.TREE) -> FastAPI:
+    """Everything over HTTP; `mode` is that of resources of which nobody says how."""
     app = FastAPI(title="BattleBrokers: the broker inside the network", version="1")
 
     @app.exception_handler(BattleError)
@@ -42,6 +46,6 @@ def application(controller: Controller) -> FastAPI:
     async def page() -> FileResponse:
         return FileResponse(_PAGE)
 
-    app.include_router(original_routes(controller))
-    app.include_router(api_routes(controller, Observer(controller)))
+    app.include_router(original_routes(controller, mode))
+    app.include_router(api_routes(controller, Observer(controller), mode))
     return app

@@ -8,10 +8,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from battlebrokers.errors import InputError
 from battlebrokers.sdn.core.addresses import host_ipv4, mac
-from battlebrokers.sdn.core.resources import Mode, Source
+from battlebrokers.sdn.core.resources import Mode, Resource, Source
 
 _LARGEST_TEXT = 1400
 _LONGEST_NAME = 1024
+_FIRST_PORT, _PORTS = 20_000, 10_000
+"""Below those the system gives to sockets that ask for none."""
+
+
+def port_of(resource: Resource) -> int:
+    """The UDP port a resource is best spoken to at; any other works as well."""
+    return _FIRST_PORT + resource.id % _PORTS
 
 
 def _checked_mac(text: str) -> str:
@@ -41,7 +48,7 @@ class Request(BaseModel):
 class NewResource(Request):
     """A resource to create."""
 
-    mode: Mode = Mode.TREE
+    mode: Annotated[Mode | None, Field(description="When absent that of the service, usually tree.")] = None
     source: Source = Source.PUBLISHER
     name: Annotated[str, Field(max_length=_LONGEST_NAME, description="Such as an MQTT topic; no two are the same.")] = (
         ""
@@ -108,6 +115,7 @@ class ResourceAnswer(BaseModel):
     address: str
     id: int
     name: str
+    port: int = Field(description="A UDP port of its own: a host with several subscriptions tells them apart by it.")
     mode: Mode
     source: Source
     subscribers: list[SubscriberAnswer]

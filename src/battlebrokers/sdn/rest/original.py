@@ -6,11 +6,11 @@ from fastapi import APIRouter
 
 from battlebrokers.sdn.controller import Controller
 from battlebrokers.sdn.core.addresses import ipv4
-from battlebrokers.sdn.core.resources import Directory
+from battlebrokers.sdn.core.resources import Directory, Mode
 from battlebrokers.sdn.rest.messages import OriginalLeaver, OriginalResource, OriginalSubscriber
 
 
-def original_routes(controller: Controller) -> APIRouter:
+def original_routes(controller: Controller, mode: Mode = Mode.TREE) -> APIRouter:
     """All of them."""
     router = APIRouter(prefix="/db", tags=["as in the original"])
 
@@ -22,7 +22,7 @@ def original_routes(controller: Controller) -> APIRouter:
     @router.post("/resources/json")
     async def create_resource() -> dict[str, str]:
         """Create a resource at the next free address."""
-        resource = await controller.create()
+        resource = await controller.create(mode)
         return {"message": f"Resource created, address: {resource.address}"}
 
     @router.delete("/resources/json")

@@ -1,0 +1,57 @@
+"""`bb sdn serve`: a network with its broker, in one go."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from battlebrokers.cli.sdn.app import sdn_app
+from battlebrokers.errors import ExitCode, UsageError
+
+_LONGEST_PREFIX = 6
+
+
+@sdn_app.command("serve")
+def serve(
+    topology: Annotated[
+        str, typer.Option("--topology", help="paper, sensors, tree, ring, chain:4x2, …, or a YAML file.")
+    ] = "paper",
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="For REST and the page; 0 = any.")] = 8080,
+    openflow_port: Annotated[int, typer.Option("--openflow-port", min=0, max=65535, help="For switches.")] = 6653,
+    mode: Annotated[str, typer.Option("--mode", help="Of resources that say none: reactive, group or tree.")] = "tree",
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Where the lab lives; else /run/battlebrokers-PREFIX.")
+    ] = None,
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="What names of interfaces and namespaces begin with.")
+    ] = "bbs",
+) -> int:
+    """Build a lab and run its controller, until Ctrl-C takes both down. Needs root.
+
+    What an earlier one left behind is taken down first. Resources and subscriptions end with the network.
+    """
+    if not (prefix.isascii() and prefix.isalnum() and prefix.islower() and len(prefix) <= _LONGEST_PREFIX):
+        raise UsageError(f"'{prefix}' is no prefix", hint=f"at most {_LONGEST_PREFIX} small letters and digits")
+    from battlebrokers.sdn.core.resources import Mode
+    from battlebrokers.sdn.lab.commands import Names
+    from battlebrokers.sdn.lab.topology import find_topology
+
+    if mode not in list(Mode):
+        raise UsageError(f"there is no mode '{mode}'", hint=f"one of {', '.join(Mode)}")
+    wanted = find_topology(topology)
+    from battlebrokers.sdn.serving import Serving, serve_lab  # slow to import: a web server and a codec
+
+    def tell(openflow: int, http: int) -> None:
+        typer.echo(f"{wanted.title}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts")
+        typer.echo(f"switches: tcp:{host}:{openflow}   page: http://{host}:{http}/   REST: http://{host}:{http}/docs")
+        sys.stdout.flush()
+
+    place = folder or Path("/run") / f"battlebrokers-{prefix}"
+    order = Serving(wanted, place, Names(prefix), Mode(mode), host, openflow_port, port)
+    asyncio.run(serve_lab(order, tell))
+    return ExitCode.PASS
