@@ -47,7 +47,7 @@ class Result:
         return json.loads(self.out)
 
 
-def bb(*arguments: str, cwd: Path, timeout: float = 180) -> Result:
+def bb(*arguments: str, cwd: Path, timeout: float = 280) -> Result:
     """Run the real command."""
     done = subprocess.run(
         [str(BB), *arguments],

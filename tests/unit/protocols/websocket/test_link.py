@@ -408,9 +408,9 @@ async def test_answers_that_never_come_are_timeouts(server: WebServer) -> None:
 
 
 async def test_without_ids_a_missing_answer_ends_the_connection(server: WebServer) -> None:
-    link, ear, _ = await logged_in(server, IN_ORDER, answer_timeout_s=0.3)
+    link, ear, _ = await logged_in(server, IN_ORDER, answer_timeout_s=1.0)
     link.publish(outgoing([b"a"], 1))
-    await asyncio.sleep(0.25)
+    await asyncio.sleep(0.4)
     link.publish(outgoing([b"b"], 2))
     await until(lambda: ear.closings)
     assert ear.refused == [(1, Failure.TIMEOUT), (2, Failure.TIMEOUT)]
