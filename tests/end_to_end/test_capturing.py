@@ -318,6 +318,7 @@ class TestBbCapture:
         result = bb("capture", "-s", "a=1", "-i", "lo", "--seconds", "1", "--out", "out", "--json", cwd=tmp_path)
         assert result.code == 0
         assert result.json()[0]["files"] == ["a-00001.pcapng"]
+        assert result.json()[0]["before_start"] is False, "who runs the service, and since when, nobody told us"
         assert tshark([tmp_path / "out" / "a-00001.pcapng"], "tcp", "tcp.seq") == []
 
     def test_a_container_nobody_runs_is_explained(self, tmp_path):

@@ -19,6 +19,7 @@ from battlebrokers.clock import SECOND_NS
 from battlebrokers.tables.base import Table
 from battlebrokers.tables.manifest import (
     BattleFacts,
+    CaptureFacts,
     ContenderFacts,
     Manifest,
     Phase,
@@ -73,6 +74,7 @@ class MadeUpRun:
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     arrow: dict[str, list[pa.Table]] = field(default_factory=dict)
     defects: list[dict[str, str]] = field(default_factory=list)
+    captures: list[CaptureFacts] = field(default_factory=list)
 
     def phases(self) -> list[Phase]:
         at, found = self.started_ns, []
@@ -362,6 +364,7 @@ class MadeUpRun:
                 for i in range(self.workers)
             ],
             battle=self.battle,
+            captures=self.captures,
         )
 
     def write(self) -> RunFolder:

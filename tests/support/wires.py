@@ -107,6 +107,7 @@ class Wires:
             half = rows.num_rows // 2
             pq.write_table(rows.slice(0, half), target / "part-00000.parquet")
             pq.write_table(rows.slice(half), target / "part-00001.parquet")
+        folder.decoded_summary_path.write_text("{}")
         return folder
 
     def _rows(self, table: Table) -> pa.Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from battlebrokers.analysis.columns import scalar_of
+from battlebrokers.analysis.stored import is_decoded
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import RunFolderError
 from battlebrokers.tables import measures, operations, resources
@@ -26,11 +28,21 @@ MEASURE = "measure"
 LOAD_PHASES = ("warm_up", "measure", "cool_down")
 
 
+Decoding = Literal["none", "never", "half", "whole"]
+"""`none`: nothing was captured; `half`: it was begun, and ended before all was written."""
+
+
 class Defect(msgspec.Struct, frozen=True):
     """A recorded file the pipeline could not read."""
 
     file: str
     reason: str
+
+
+class _Decoded(msgspec.Struct, frozen=True):
+    """What we want of `decoded/summary.json`."""
+
+    defects: tuple[Defect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,10 @@ class Facts:
     nodes: pa.Table
     operations: pa.Table
     defects: tuple[Defect, ...] = ()
+    decoding: Decoding = "none"
+    """How far what was captured has been decoded."""
+    capture_defects: tuple[Defect, ...] = ()
+    """Captured files that could not be read to their end."""
 
     @property
     def measure(self) -> Phase | None:
@@ -103,6 +119,8 @@ def read_facts(folder: RunFolder) -> Facts:
         nodes=_recorded(folder, operations.NODES),
         operations=_recorded(folder, operations.OPERATIONS),
         defects=_defects(folder),
+        decoding=_decoding(folder, manifest),
+        capture_defects=_capture_defects(folder),
     )
 
 
@@ -158,6 +176,24 @@ def _files(folder: Path) -> list[Path]:
 def _read_file(path: Path, schema: pa.Schema) -> pa.Table:
     # Not `pyarrow.dataset`: it loads pandas, which would cost every `bb` command a second.
     return pq.ParquetFile(path).read().select(schema.names).cast(schema)
+
+
+def _decoding(folder: RunFolder, manifest: Manifest) -> Decoding:
+    if is_decoded(folder):
+        return "whole"
+    if (folder.path / "decoded").is_dir():
+        return "half"
+    return "never" if any(capture.files for capture in manifest.captures) else "none"
+
+
+def _capture_defects(folder: RunFolder) -> tuple[Defect, ...]:
+    path = folder.decoded_summary_path
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Decoded).defects
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.MsgspecError) as error:
+        return (Defect(file=str(path.relative_to(folder.path)), reason=f"cannot be read: {error}"),)
 
 
 def _defects(folder: RunFolder) -> tuple[Defect, ...]:

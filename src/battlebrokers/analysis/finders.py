@@ -239,6 +239,22 @@ def _defects(facts: Facts, _summary: Summary) -> Iterator[Finding]:
         yield _finding("defect", "warning", sentence, "measures/defects.json", defect.file, defect.reason)
 
 
+def _captures(facts: Facts, summary: Summary) -> Iterator[Finding]:
+    """Captures that are not told, or not whole: what, why, and what to do."""
+    again = f"`bb analyze {summary.run}` decodes them"
+    if facts.decoding in ("half", "never"):
+        why = next((f": {one.reason}" for one in facts.defects if one.file == "recorded/captures"), "")
+        said = {
+            "half": f"The captures were decoded only in part, so nothing of them is shown{why}. {again} again.",
+            "never": f"The captures were not decoded{why}. {again}.",
+        }[facts.decoding]
+        yield _finding("captures-undecoded", "warning", said, "decoded/summary.json", "missing", facts.decoding)
+    for defect in facts.capture_defects[:5]:
+        name = defect.file.rpartition("/")[2]
+        sentence = f"The capture {name} is not whole: {defect.reason}. What the captures tell lacks that."
+        yield _finding("capture-defect", "warning", sentence, "decoded/summary.json", defect.file, defect.reason)
+
+
 def _duration(value_ms: float) -> str:
     return format_duration(value_ms * MILLISECOND_NS)
 
@@ -252,6 +268,7 @@ FINDERS: tuple[Callable[[Facts, Summary], Iterator[Finding]], ...] = (
     _connections,
     _memory,
     _defects,
+    _captures,
     _held,
     _shape,
     _slow_listeners,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from battlebrokers.errors import RunFolderError
+from battlebrokers.tables import STREAMS
 from battlebrokers.tables.base import Table
 from battlebrokers.tables.run_folder import RunFolder
 
@@ -18,6 +19,11 @@ from battlebrokers.tables.run_folder import RunFolder
 def is_stored(folder: RunFolder, table: Table) -> bool:
     """Whether the table is there, empty or not."""
     return folder.table(table).is_dir()
+
+
+def is_decoded(folder: RunFolder) -> bool:
+    """Whether captures were decoded, and to the end."""
+    return is_stored(folder, STREAMS) and folder.decoded_summary_path.exists()
 
 
 def pieces(folder: RunFolder, table: Table, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

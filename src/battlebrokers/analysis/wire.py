@@ -16,7 +16,7 @@ from battlebrokers.analysis.explanation import Explanation, explain
 from battlebrokers.analysis.kinds import Kind, read_kinds
 from battlebrokers.analysis.passages import MOST, LastSeen, Passage, read_last_seen, read_passages
 from battlebrokers.analysis.service_map import ServiceMap, draw_map
-from battlebrokers.analysis.stored import is_stored, pieces
+from battlebrokers.analysis.stored import is_decoded, is_stored, pieces
 from battlebrokers.analysis.traces import OUTSIDE, Trace, Traces
 from battlebrokers.analysis.traffic import Traffic, read_traffic
 from battlebrokers.clock import SECOND_NS
@@ -53,8 +53,8 @@ class Wire:
 
 
 def read_wire(folder: RunFolder) -> Wire | None:
-    """What the folder's captures tell; None if it has none that were decoded."""
-    if not is_stored(folder, STREAMS):
+    """What the folder's captures tell; None if it has none that were decoded to the end."""
+    if not is_decoded(folder):
         return None
     traffic = read_traffic(folder)
     asked = read_asked(folder)

@@ -55,7 +55,7 @@ def capture(
     before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     capturing = Capturing(out.absolute(), out.absolute(), parse_limits(snap, capture_limit), time.time_ns, _warn)
     try:
-        capturing.before_start(wires)
+        capturing.while_running(wires)
         capturing.after_start()
         if not capturing.running:
             raise EnvironmentNotReady(

@@ -9,11 +9,9 @@ import contextlib
 import json
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from typing import IO, Any
 
 from battlebrokers import errors
 from battlebrokers.errors import BattleError, PipelineError
+from battlebrokers.pipeline.scratch import Scratch
 
 Progress = Callable[[str, int, int], None]
 """Told the step's name, how many are done, and how many there are."""
@@ -45,7 +44,7 @@ class Analysis:
 class Analyst:
     """A running analyst process; `start` one, use it as a context or `close` it."""
 
-    def __init__(self, process: subprocess.Popen[str], scratch: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], scratch: Scratch) -> None:
         self._process = process
         self._scratch = scratch
         self._news: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -55,21 +54,21 @@ class Analyst:
     @classmethod
     def start(cls, master: str = "local[*]", expected_events: int = 0, idle: bool = True) -> Analyst:
         """Start one and return at once; it makes itself ready meanwhile, with idle priority unless told otherwise."""
-        scratch = Path(tempfile.mkdtemp(prefix="bb-analyst-"))
+        scratch = Scratch("bb-analyst-")
         command = [sys.executable, "-m", "battlebrokers.pipeline.analyst", "--master", master]
         command += ["--expected-events", str(expected_events), *(["--idle"] if idle else [])]
-        with (scratch / "analyst.log").open("wb") as log:
+        with (scratch.path / "analyst.log").open("wb") as log:
             # A session of its own: Ctrl-C in the terminal is for us, we tell the analyst.
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, encoding="utf-8",
-                start_new_session=True,
+                start_new_session=True, pass_fds=(scratch.lock_fd,),
             )  # fmt: skip
         return cls(process, scratch)
 
     @property
     def log(self) -> Path:
         """Where the analyst and Spark complain; gone after `close`."""
-        return self._scratch / "analyst.log"
+        return self._scratch.path / "analyst.log"
 
     @property
     def pid(self) -> int:
@@ -124,7 +123,7 @@ class Analyst:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.close()
 
     def __enter__(self) -> Analyst:
         return self

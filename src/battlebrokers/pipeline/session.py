@@ -6,9 +6,7 @@ Called by the analyst, tests and benchmarks. Only captures need Python workers; 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from battlebrokers.pipeline.jvm import Jvm, find_java, start_jvm
+from battlebrokers.pipeline.scratch import Scratch
 
 _GIB = 1 << 30
 _QUICK_EVENTS = 1_000_000
@@ -32,7 +31,7 @@ _EVENTS_PER_PARTITION = 5_000_000
 class Session:
     """A Spark session and the JVM under it; close it, or use it as a context."""
 
-    def __init__(self, spark: SparkSession, jvm: Jvm, scratch: Path) -> None:
+    def __init__(self, spark: SparkSession, jvm: Jvm, scratch: Scratch) -> None:
         self.spark = spark
         self.jvm = jvm
         self._scratch = scratch
@@ -55,7 +54,7 @@ class Session:
             for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
                 os.environ.pop(name, None)
             self.jvm.close()
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.close()
 
     def __enter__(self) -> Session:
         return self
@@ -72,12 +71,12 @@ def start_session(
     """Start Spark; `expected_events` 0 means unknown, `extra` are Spark settings that win over ours."""
     java = find_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    scratch = Path(tempfile.mkdtemp(prefix="bb-spark-"))
-    conf = {**_settings(master, scratch), **(extra or {})}
+    scratch = Scratch("bb-spark-")
+    conf = {**_settings(master, scratch.path), **(extra or {})}
     try:
-        jvm = start_jvm(java, scratch, _jvm_flags(expected_events), conf)
+        jvm = start_jvm(java, scratch.path, _jvm_flags(expected_events), conf)
     except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.close()
         raise
     os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.secret
@@ -88,7 +87,7 @@ def start_session(
         spark = builder.getOrCreate()
     except BaseException:
         jvm.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.close()
         raise
     return Session(spark, jvm, scratch)
 

@@ -19,7 +19,7 @@ from battlebrokers.analysis.facts import Facts
 from battlebrokers.analysis.interval import CONFIDENCE
 from battlebrokers.analysis.model import Judged, Summary
 from battlebrokers.analysis.ranking import Ranking, rank
-from battlebrokers.analysis.stored import is_stored, pieces
+from battlebrokers.analysis.stored import is_decoded, is_stored, pieces
 from battlebrokers.analysis.story import tell, tell_notes
 from battlebrokers.analysis.wire import Wire, read_wire
 from battlebrokers.errors import UsageError
@@ -71,7 +71,7 @@ def write_wire_csv(decoded: RunFolder, folder: Path, wire: Wire | None = None) -
     was captured. `wire` is what they tell, if that has been read already."""
     _make(folder)
     written: list[Path] = []
-    for table in WIRE_CSV_TABLES if is_stored(decoded, STREAMS) else ():
+    for table in WIRE_CSV_TABLES if is_decoded(decoded) else ():
         if not is_stored(decoded, table):
             continue
         path = folder / f"{table.name}.csv"

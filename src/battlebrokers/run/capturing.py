@@ -96,10 +96,11 @@ class Capturing:
 
     def before_start(self, wires: Sequence[Wire]) -> None:
         """Capture these wires; returns when every capture is truly up, or its failure is told."""
-        self.discard()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._logs.mkdir(parents=True, exist_ok=True)
-        self._tap([wire for wire in wires if not self._comes_later(wire)], before_start=True)
+        self._capture(wires, before_start=True)
+
+    def while_running(self, wires: Sequence[Wire]) -> None:
+        """The same for services that somebody else started, of which some packets are gone already."""
+        self._capture(wires, before_start=False)
 
     def after_start(self) -> None:
         """Capture services whose container exists only now: hold it, capture, let it go on."""
@@ -136,6 +137,12 @@ class Capturing:
                 tap.process.stop()
                 for path in raw_files(tap.tool, self._folder, tap.wire):
                     path.unlink(missing_ok=True)
+
+    def _capture(self, wires: Sequence[Wire], *, before_start: bool) -> None:
+        self.discard()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._tap([wire for wire in wires if not self._comes_later(wire)], before_start=before_start)
 
     def _comes_later(self, wire: Wire) -> bool:
         if not wire.container:

@@ -93,7 +93,7 @@ class CaptureFacts(msgspec.Struct, frozen=True):
     """When it was up (run time); everything of this service later than that is in the files, or counted below."""
     stopped_ns: int | None = None
     before_start: bool = True
-    """Whether it was up before we started the service or first spoke to it."""
+    """Whether it was up before we started the service or first spoke to it; false where others run it (`bb capture`)."""
     packets: int | None = None
     dropped: int | None = None
     """Packets the system or the program could not keep; None when it did not say."""

@@ -10,7 +10,11 @@ import pytest
 from battlebrokers import tables
 from battlebrokers.analysis.conclusion import conclude, draw_conclusion
 from battlebrokers.analysis.findings import Finding
+from battlebrokers.analysis.wire import read_wire
 from battlebrokers.clock import SECOND_NS
+from battlebrokers.report.terminal import run_lines
+from battlebrokers.tables.manifest import CaptureFacts
+from support.wires import small_system
 
 
 def findings(run):
@@ -164,3 +168,48 @@ def test_conclude_writes_summary_and_findings(make_run):
     written = msgspec.json.decode(folder.findings_path.read_bytes(), type=list[Finding])
     assert written == conclusion.findings
     assert json.loads(folder.summary_path.read_text())["verdict"] == "PASS"
+
+
+def captured(make_run):
+    run = make_run(captures=[CaptureFacts("redis", ["recorded/captures/redis.pcapng"])]).healthy()
+    return run.write()
+
+
+def about_captures(folder):
+    return [one.sentence for one in draw_conclusion(folder).findings if one.id.startswith("capture")]
+
+
+def test_captures_decoded_to_the_end_are_nothing_to_talk_about(make_run):
+    assert about_captures(small_system().write(captured(make_run).path)) == []
+
+
+def test_captures_decoded_in_part_are_said_and_not_shown(make_run):
+    folder = small_system().write(captured(make_run).path)
+    folder.decoded_summary_path.unlink()
+    run = folder.read_manifest().run
+    (sentence,) = about_captures(folder)
+    assert "decoded only in part, so nothing of them is shown" in sentence
+    assert f"`bb analyze {run}` decodes them again" in sentence
+    assert read_wire(folder) is None
+    told = "\n".join(line.plain for line in run_lines(draw_conclusion(folder)))
+    assert sentence in told
+
+
+def test_why_the_captures_were_not_decoded_is_said(make_run):
+    run = make_run(
+        captures=[CaptureFacts("redis", ["recorded/captures/redis.pcapng"])],
+        defects=[{"file": "recorded/captures", "reason": "no space left"}],
+    ).healthy()
+    folder = run.write()
+    (sentence,) = about_captures(folder)
+    assert sentence.startswith("The captures were not decoded: no space left. `bb analyze ")
+
+
+def test_a_capture_that_is_not_whole_is_named(make_run):
+    folder = small_system().write(captured(make_run).path)
+    folder.decoded_summary_path.write_text(
+        '{"defects": [{"file": "/a/redis.pcapng", "reason": "cut off", "count": 1}]}'
+    )
+    assert about_captures(folder) == [
+        "The capture redis.pcapng is not whole: cut off. What the captures tell lacks that."
+    ]

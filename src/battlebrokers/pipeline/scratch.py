@@ -1,0 +1,50 @@
+"""Scratch folders that do not outlive their owners: each is locked by whoever uses it.
+
+Called by the client and the session. A process that was killed cannot tidy up, but the system drops its lock: the
+next start removes such folders. Process ids would not do, for containers that share a disk count them apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_LOCK = "lock"
+
+
+class Scratch:
+    """A folder for temporary files, ours as long as a process holds `lock_fd` open."""
+
+    def __init__(self, prefix: str) -> None:
+        sweep(prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        # Locked before it gets its name: nobody ever sees it free.
+        draft = self.path / f"{_LOCK}.draft"
+        self.lock_fd = os.open(draft, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self.lock_fd, fcntl.LOCK_EX)
+        draft.rename(self.path / _LOCK)
+
+    def close(self) -> None:
+        """Remove it; may be called twice."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.lock_fd >= 0:
+            os.close(self.lock_fd)
+            self.lock_fd = -1
+
+
+def sweep(prefix: str) -> None:
+    """Remove the folders of this name whose owners are dead; never one of another user, nor one without a lock."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+                continue
+            lock_fd = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while anybody lives who holds it
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock_fd)
