@@ -20,7 +20,7 @@ from battlebrokers.units import format_count
 
 _MARKS: dict[State, tuple[str, str]] = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 _NAME_WIDTH = 14
-_ADVISED_WHEN_OK = ("brokers", "capture")
+_ADVISED_WHEN_OK = ("brokers", "capture", "Open vSwitch", "lab tools", "lab rights")
 """Nothing is wrong without them, but people want to know how to get them."""
 
 

@@ -20,6 +20,7 @@ from battlebrokers.contenders.availability import Available, Missing, availabili
 from battlebrokers.contenders.reader import load_contenders
 from battlebrokers.record.capture_tool import CaptureTool, NoCapture, find_tool
 from battlebrokers.run import host
+from battlebrokers.sdn.lab import open_vswitch
 
 _JAVA_TIMEOUT_S = 30.0
 
@@ -60,6 +61,10 @@ class Machine:
     capture: CaptureTool | NoCapture | None = None
     """The program that captures, or why none can; None when nobody looked."""
     is_root: bool = False
+    lab: open_vswitch.Lacks | None = None
+    """What a lab of the network broker lacks here; None when nobody looked."""
+    kernel_switches: bool = False
+    """Whether the kernel has Open vSwitch's module."""
 
 
 def gather(runs_folder: Path, *, programs: bool = True) -> Machine:
@@ -92,6 +97,8 @@ def gather(runs_folder: Path, *, programs: bool = True) -> Machine:
         else {},
         capture=find_tool() if programs else None,
         is_root=os.geteuid() == 0,
+        lab=open_vswitch.look() if programs else None,
+        kernel_switches=open_vswitch.kernel_switches(),
     )
 
 

@@ -77,7 +77,8 @@ def preflight(machine: Machine, needs: Needs) -> list[Check]:
 
 def examine(machine: Machine, needs: Needs) -> list[Check]:
     """Every check there is."""
-    return [*preflight(machine, needs), java(machine), spark(machine), brokers(machine), capture(machine)]
+    programs = [java(machine), spark(machine), brokers(machine), capture(machine)]
+    return [*preflight(machine, needs), *programs, switches(machine), lab_tools(machine), lab_rights(machine)]
 
 
 def require(checks: Iterable[Check]) -> None:
@@ -337,6 +338,44 @@ def capture(machine: Machine) -> Check:
         return Check(name, "ok", f"not possible: {machine.capture.why}", meaning, machine.capture.fix)
     inside = "also in namespaces and containers" if machine.is_root else "not in namespaces and containers: takes root"
     return Check(name, "ok", f"{machine.capture.name} may capture ({inside})", meaning)
+
+
+def switches(machine: Machine) -> Check:
+    """The network broker's lab is made of Open vSwitch; nothing else needs it."""
+    missing = _lab_tools_missing(machine, switching=True)
+    how = "the kernel switches" if machine.kernel_switches else "its daemon switches, as the kernel has no module"
+    return _for_the_lab(machine, "Open vSwitch", missing, how, "as root: apt-get install openvswitch-switch")
+
+
+def lab_tools(machine: Machine) -> Check:
+    """Hosts and cables of the lab are made with the system's own tools."""
+    missing = _lab_tools_missing(machine, switching=False)
+    fix = "as root: apt-get install iproute2 ethtool procps"
+    return _for_the_lab(machine, "lab tools", missing, "ip, ethtool and sysctl are here", fix)
+
+
+def lab_rights(machine: Machine) -> Check:
+    """Namespaces take root, and a daemon that switches takes packets from the kernel by a device."""
+    fault = fix = ""
+    if machine.lab is not None and machine.lab.root_rights:
+        fault, fix = "not root", "run bb with sudo"
+    elif machine.lab is not None and machine.lab.tun:
+        fault = f"/dev/net/tun: {machine.lab.tun}"
+        fix = "as root: modprobe tun; in a container: docker run --privileged --device /dev/net/tun"
+    return _for_the_lab(machine, "lab rights", fault, "root, and /dev/net/tun opens", fix)
+
+
+def _lab_tools_missing(machine: Machine, *, switching: bool) -> str:
+    tools = machine.lab.tools if machine.lab is not None else ()
+    chosen = [tool for tool in tools if tool.startswith("ovs") is switching]
+    return f"not here: {', '.join(chosen)}" if chosen else ""
+
+
+def _for_the_lab(machine: Machine, name: str, fault: str, good: str, fix: str) -> Check:
+    meaning = "only the network broker (`bb sdn lab`, and as a contender) needs it; other runs go on without"
+    if machine.lab is None:
+        return Check(name, "ok", "not looked at", meaning)
+    return Check(name, "ok", fault, meaning, fix) if fault else Check(name, "ok", good, meaning)
 
 
 def _limit(number: int) -> str:

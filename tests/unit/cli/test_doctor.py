@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from typer.testing import CliRunner
 
 from battlebrokers.cli import doctor as doctor_module
 from battlebrokers.cli.doctor import doctor
-from battlebrokers.run.machine import Machine
+from battlebrokers.run.machine import Machine, gather
+from battlebrokers.sdn.lab.open_vswitch import Lacks
 
 
 @pytest.fixture
@@ -46,3 +48,17 @@ def test_a_machine_that_is_not_ready_gets_its_fixes_and_exit_code_4(
     assert said.return_value == 4
     assert "Not ready" in said.stdout
     assert "openjdk-17-jre-headless" in said.stdout
+
+
+def test_what_a_lab_of_the_network_broker_lacks_is_told_with_the_fix_and_is_no_failure(
+    app: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lacking = replace(gather(tmp_path, programs=False), lab=Lacks(("ovs-vsctl",), root_rights=True))
+    monkeypatch.setattr(doctor_module, "gather", lambda _runs: lacking)
+    said = CliRunner().invoke(app, [], standalone_mode=False).stdout
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    at = lines.index("✓ Open vSwitch not here: ovs-vsctl")
+    assert lines[at + 1] == "more: as root: apt-get install openvswitch-switch"
+    at = lines.index("✓ lab rights not root")
+    assert lines[at + 1] == "more: run bb with sudo"
+    assert "✓ lab tools ip, ethtool and sysctl are here" in lines

@@ -9,6 +9,7 @@ from battlebrokers.errors import EnvironmentNotReady, ExitCode
 from battlebrokers.record.capture_tool import CaptureTool, NoCapture
 from battlebrokers.run import preflight as p
 from battlebrokers.run.machine import Java, Machine, java_major
+from battlebrokers.sdn.lab.open_vswitch import Lacks
 
 GIB = 1 << 30
 GOOD = Machine(
@@ -193,3 +194,35 @@ def test_what_fails_becomes_one_error_with_all_fixes() -> None:
     assert "Spark" in caught.value.message
     assert "openjdk" in caught.value.hint
     assert "pip install" in caught.value.hint
+
+
+class TestLab:
+    ALL = Lacks()
+
+    def test_a_machine_that_can_have_a_lab_says_so_and_who_switches(self) -> None:
+        able = replace(GOOD, lab=self.ALL)
+        checks = [p.switches(able), p.lab_tools(able), p.lab_rights(able)]
+        assert [check.fix for check in checks] == ["", "", ""]
+        assert "daemon switches" in checks[0].value
+        assert p.switches(replace(able, kernel_switches=True)).value == "the kernel switches"
+
+    def test_each_thing_that_is_missing_stands_in_its_line_with_its_fix(self) -> None:
+        bare = replace(GOOD, lab=Lacks(("ovs-vswitchd", "ovs-vsctl", "ethtool"), root_rights=True, tun="No such file"))
+        switches, tools, rights = p.switches(bare), p.lab_tools(bare), p.lab_rights(bare)
+        assert (switches.value, tools.value, rights.value) == (
+            "not here: ovs-vswitchd, ovs-vsctl", "not here: ethtool", "not root",
+        )  # fmt: skip
+        assert "openvswitch-switch" in switches.fix
+        assert "ethtool" in tools.fix
+        assert "sudo" in rights.fix
+
+    def test_root_without_the_device_is_told_how_to_get_it(self) -> None:
+        check = p.lab_rights(replace(GOOD, lab=Lacks(tun="No such file or directory")))
+        assert check.value == "/dev/net/tun: No such file or directory"
+        assert "--device /dev/net/tun" in check.fix
+
+    def test_other_runs_are_ready_without_it_and_names_leave_room_for_values(self) -> None:
+        for lab in (None, self.ALL, Lacks(("ovs-vsctl", "ip"), root_rights=True, tun="Permission denied")):
+            checks = [check(replace(GOOD, lab=lab)) for check in (p.switches, p.lab_tools, p.lab_rights)]
+            assert {check.state for check in checks} == {"ok"}
+            assert all(len(check.name) < 14 for check in checks)

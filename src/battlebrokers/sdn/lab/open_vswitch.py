@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,20 +30,42 @@ def search_path() -> str:
     return f"{os.environ.get('PATH', '')}:{_SYSTEM_PLACES}"
 
 
-def what_is_missing() -> EnvironmentNotReady | None:
-    """Why no lab can be built here; found by looking, and for the device by trying."""
-    for tool in _NEEDED:
-        if shutil.which(tool, path=search_path()) is None:
-            return EnvironmentNotReady(f"{tool} is not installed", hint=_INSTALL)
-    if os.geteuid() != 0:
-        return EnvironmentNotReady("network namespaces need root rights", hint="run it with sudo")
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """What this machine has not, of what a lab needs."""
+
+    tools: tuple[str, ...] = ()
+    root_rights: bool = False
+    tun: str = ""
+    """Why /dev/net/tun cannot be used."""
+
+
+def look() -> Lacks:
+    """Find out by looking, and for the device by trying."""
+    tools = tuple(tool for tool in _NEEDED if shutil.which(tool, path=search_path()) is None)
+    tun = ""
     try:
         os.close(os.open("/dev/net/tun", os.O_RDWR))
     except OSError as fault:
-        return EnvironmentNotReady(
-            f"/dev/net/tun cannot be used: {fault.strerror}", hint="a container needs it passed in"
-        )
+        tun = str(fault.strerror)
+    return Lacks(tools, os.geteuid() != 0, tun)
+
+
+def what_is_missing() -> EnvironmentNotReady | None:
+    """Why no lab can be built here: the first thing to mend."""
+    lacks = look()
+    if lacks.tools:
+        return EnvironmentNotReady(f"{lacks.tools[0]} is not installed", hint=_INSTALL)
+    if lacks.root_rights:
+        return EnvironmentNotReady("network namespaces need root rights", hint="run it with sudo")
+    if lacks.tun:
+        return EnvironmentNotReady(f"/dev/net/tun cannot be used: {lacks.tun}", hint="a container needs it passed in")
     return None
+
+
+def kernel_switches() -> bool:
+    """Whether the kernel has Open vSwitch's module; else its daemon switches."""
+    return Path("/sys/module/openvswitch").exists()
 
 
 class OpenVSwitch:
@@ -57,7 +80,7 @@ class OpenVSwitch:
     @property
     def datapath(self) -> str:
         """`system` where the kernel switches, `netdev` where the daemon has to."""
-        return "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+        return "system" if kernel_switches() else "netdev"
 
     def start(self) -> None:
         """An empty database, and the daemons in the background."""
