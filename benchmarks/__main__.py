@@ -16,7 +16,7 @@ from battlebrokers.errors import BattleError
 from benchmarks.bench import Bench
 from benchmarks.figure import Figure, merged, read, table, write
 
-GROUPS = ("engine", "verdict", "analyze", "capture", "links")
+GROUPS = ("engine", "verdict", "analyze", "capture", "links", "sdn")
 LATEST = Path(__file__).with_name("latest.json")
 
 
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     output = told.output or (None if told.quick else LATEST)
     found: list[Figure] = []
     try:
-        bench = Bench(folder, told.quick, told.only)
+        bench = Bench(folder, told.quick, told.only, output)
         for group in wanted:
             for figure in importlib.import_module(f"benchmarks.{group}").figures(bench):
                 if figure.name.startswith(told.only):

@@ -34,6 +34,8 @@ class Bench:
     """Tiny sizes: shows that everything works, measures nothing."""
     only: str = ""
     """The beginning of the names of the figures wanted."""
+    output: Path | None = None
+    """The file the figures go to; what else a group writes lies beside it. None: nothing is written."""
 
     @property
     def rounds(self) -> int:

@@ -1,0 +1,134 @@
+"""Under load in the group `sdn`: subscriptions that change, and a controller that is killed. The judging is pure.
+
+What counts as broken: a copy of a message that was sent after an unsubscribe was answered; no copy of one sent after a
+subscribe was answered. A neighbour at the same switch tells when a message was copied: before or after the next change.
+"""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from benchmarks.bench import Bench
+from benchmarks.sdn_network import BenchNetwork
+from benchmarks.sdn_traffic import LoggedLoad, Traffic
+
+RATE = 2000.0
+_STAY_S = 0.012
+_AWAY_S = 0.012
+_MORE = 1.05
+"""Of the trials a few tell nothing, on a machine that is busy otherwise."""
+_FOR_EVER = 1 << 63
+_MEMBER, _NEIGHBOUR = 0, 4
+"""Places among the subscribers: the first and the fifth are at the same switch."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One subscription from beginning to end; all on CLOCK_MONOTONIC."""
+
+    asked_ns: int
+    answered_ns: int
+    left_ns: int
+    """The unsubscribe was sent."""
+    gone_ns: int
+    """The unsubscribe was answered."""
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """Of many trials."""
+
+    trials: int
+    """That tell something: at least one message had to come and one had not to."""
+    unsubscribed: int
+    """Trials after whose end nothing came that was sent later."""
+    subscribed: int
+    """Trials from whose answer on everything came."""
+    answer_ns: list[int]
+    """Asked → answered."""
+    join_ns: list[int]
+    """Answered → first copy; less than nothing when it was there before the answer."""
+
+
+def judge(trials: Sequence[Trial], sent_ns: Sequence[int], member: dict[int, int], neighbour: dict[int, int]) -> Judged:
+    """What the logs say about every trial: `member` came and went, `neighbour` stayed; message → when it came."""
+    told = unsubscribed = subscribed = 0
+    join_ns, answer_ns = [], []
+    for trial, after in zip(trials, [*trials[1:], None], strict=True):
+        until_ns = after.asked_ns if after else _FOR_EVER
+        wanted = range(bisect.bisect_right(sent_ns, trial.answered_ns), bisect.bisect_left(sent_ns, trial.left_ns))
+        # What was still on its way when the subscription ended may go either way.
+        due = [number for number in wanted if neighbour.get(number, trial.left_ns) < trial.left_ns]
+        unwanted = range(bisect.bisect_right(sent_ns, trial.gone_ns), bisect.bisect_left(sent_ns, until_ns))
+        # Likewise when the next one began.
+        undue = [number for number in unwanted if neighbour.get(number, until_ns) < until_ns]
+        if not due or not undue:
+            continue
+        told += 1
+        subscribed += all(number in member for number in due)
+        unsubscribed += not any(number in member for number in undue)
+        answer_ns.append(trial.answered_ns - trial.asked_ns)
+        from_the_question = range(bisect.bisect_right(sent_ns, trial.asked_ns) - 20, wanted.stop)
+        came = [member[one] for one in from_the_question if member.get(one, 0) > trial.asked_ns]
+        if came:
+            join_ns.append(min(came) - trial.answered_ns)
+    return Judged(told, unsubscribed, subscribed, answer_ns, join_ns)
+
+
+def trials(bench: Bench, network: BenchNetwork, mode: str, count: int) -> Judged:
+    """A host that subscribes and unsubscribes again and again, while others receive on; at least so often."""
+    count = round(count * _MORE)
+    traffic = network.ours(mode, _NEIGHBOUR + 1)
+    address, name = traffic.targets[0].ipv4, network.subscribers[_MEMBER]
+    network.unsubscribe(address, name)
+    load = LoggedLoad(network.loader, traffic, RATE, count * 2.0 + 60, network.folder / "changes.log")
+    done: list[Trial] = []
+    try:
+        for number in range(count):
+            asked = time.monotonic_ns()
+            network.subscribe(address, name)
+            answered = time.monotonic_ns()
+            time.sleep(_STAY_S)
+            left = time.monotonic_ns()
+            network.unsubscribe(address, name)
+            done.append(Trial(asked, answered, left, time.monotonic_ns()))
+            time.sleep(_AWAY_S)
+            if (number + 1) % 100 == 0:
+                bench.say(f"{mode}: {number + 1} of {count} subscriptions begun and ended under load")
+        _, log = load.end()
+    finally:
+        load.kill()
+        network.subscribe(address, name)
+    return judge(done, log.sent_ns, log.received_ns[_MEMBER], log.received_ns[_NEIGHBOUR])
+
+
+class Survived(msgspec.Struct, frozen=True):
+    """A controller killed and restarted under load."""
+
+    expected: int
+    received: int
+    without_s: float
+    """How long there was no controller that knew its switches."""
+
+
+def killed(network: BenchNetwork, traffic: Traffic) -> Survived:
+    """SIGKILL in the midst of traffic, a while without anybody, and a new controller that finds everything again."""
+    load = LoggedLoad(network.loader, traffic, RATE, 120, network.folder / "killed.log")
+    try:
+        time.sleep(0.5)
+        began = time.monotonic()
+        network.kill_controller()
+        time.sleep(1.0)
+        network.start_controller()
+        while not network.is_complete() and time.monotonic() - began < 60:
+            time.sleep(0.05)
+        without_s = time.monotonic() - began
+        time.sleep(1.0)
+        outcome, _ = load.end()
+    finally:
+        load.kill()
+    return Survived(outcome.expected, outcome.received, without_s)
