@@ -111,7 +111,7 @@ def _flow(
         yield from _box("host", at[host], host, f"{place.ipv4} at {place.switch}", says)
     for topic, told in resources.items():
         numbers = f"{told.published} in, {told.delivered} copies out"
-        yield from _box("resource", at[topic], told.address, f"{topic}, mode {told.mode}", numbers)
+        yield from _box("resource", at[topic], told.address, f"{topic}, {told.mode}", numbers)
     published = counts[SENSOR, Kind.PUBLISHED]
     astray = sum(count for (_, kind), count in counts.items() if kind is Kind.UNEXPECTED)
     yield (
