@@ -10,21 +10,23 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.sdn.core import broker
 from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
 from battlebrokers.sdn.core.frames import udp_frame
-from battlebrokers.sdn.core.instructions import CONTROLLER, THROUGH_TABLES, Output, Send
+from battlebrokers.sdn.core.instructions import CONTROLLER, THROUGH_TABLES, Match, Order, Output, Send, Tables
 from battlebrokers.sdn.core.network import Port
 from battlebrokers.sdn.core.resources import Directory, Mode, Resource, Source
-from battlebrokers.sdn.openflow.channel import Channel, Introduction
+from battlebrokers.sdn.openflow.channel import Channel
 from battlebrokers.sdn.openflow.codec import action_bytes
+from battlebrokers.sdn.openflow.introduction import Counts, Introduction
+from battlebrokers.sdn.openflow.lobby import Lobby
 from battlebrokers.sdn.store import Store, remembered
 
 _LOG = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ _GRACE_S: Final = 10.0
 """After a restart: how long the switches of before may take to call again before the network is taken as it is now."""
 _QUESTIONS_PER_S: Final = 2000
 _QUESTIONS_BURST: Final = 400
+_MOST_PLANS: Final = 10_000
+_MOST_SWITCHES: Final = 1000
 _IPV4: Final = b"\x08\x00"
 
 
@@ -78,6 +82,19 @@ class _Plan:
     dropped: str = ""
 
 
+class Watcher(Protocol):
+    """Who counts what switches counted; a rule or group that goes takes its counters along."""
+
+    def before_orders(self, channel: Channel, directory: Directory, known: Tables, orders: list[Order]) -> None:
+        """A switch is about to be told this."""
+
+    def rule_removed(self, switch: int, key: tuple[int, int, Match], packets: int) -> None:
+        """A rule is gone."""
+
+    def switch_joined(self, switch: int, tables: Tables) -> None:
+        """A switch came, or came back, and this is what it still knows."""
+
+
 class Controller:
     """All switches that called, and the broker's state."""
 
@@ -95,8 +112,11 @@ class Controller:
         self.drops: Counter[str] = Counter()
         """Frames that reached the controller and went no further, by kind."""
         self.refused_questions = 0
-        self.before_change: Callable[[], Awaitable[None]] = _nothing
-        """Awaited before tables change; whoever counts looks once more."""
+        self.watcher: Watcher | None = None
+        """Whoever counts."""
+        self.lobby = Lobby()
+        self.past = Counts()
+        """Of all channels that are gone."""
         self._complete = asyncio.Event()
         """No switch of before is awaited any longer."""
         self._allowances: dict[int, _Allowance] = {}
@@ -109,7 +129,7 @@ class Controller:
     async def start(self, host: str = "127.0.0.1", port: int = OPENFLOW_PORT) -> int:
         """Listen for switches; returns the port."""
         try:
-            self._server = await asyncio.get_running_loop().create_server(lambda: Channel(self), host, port)
+            self._server = await asyncio.get_running_loop().create_server(lambda: Channel(self, self.lobby), host, port)
         except OSError as fault:
             raise EnvironmentNotReady(
                 f"cannot listen for switches on {host}:{port}: {fault.strerror or fault}",
@@ -135,11 +155,9 @@ class Controller:
         await self._complete.wait()
         async with self._changing:
             directory = change(self.state.directory)
-            # A rule or group that is replaced takes its counters along.
-            await self.before_change()
-            touched = self._adopt(broker.directory_changed(self.state, directory))
-            self._remember()
-            await self._in_effect(touched)
+            # Kept first: what cannot be kept is refused, not half done.
+            self._store.save(remembered(self.state.secret, directory, self.state.network))
+            await self._in_effect(self._adopt(broker.directory_changed(self.state, directory)))
 
     async def create(self, mode: Mode = Mode.TREE, source: Source = Source.PUBLISHER, name: str = "") -> Resource:
         """A new resource at the next free address; publishing on it works from now on."""
@@ -173,6 +191,13 @@ class Controller:
     def joined(self, channel: Channel, introduction: Introduction) -> None:
         """A switch introduced itself."""
         switch = introduction.switch
+        if switch not in self.introductions and len(self.introductions) >= _MOST_SWITCHES:
+            gone = [other for other in self.introductions if other not in self.channels]
+            if not gone:
+                _LOG.warning("switch %s is one too many", switch)
+                channel.close()
+                return
+            del self.introductions[gone[0]]
         before = self.channels.get(switch)
         self.channels[switch] = channel
         self.introductions[switch] = introduction
@@ -182,8 +207,11 @@ class Controller:
             before.close()
         self._spawn(channel.watch())
         self._plans.clear()
+        if self.watcher is not None:
+            self.watcher.switch_joined(switch, introduction.tables)
         self._adopt(
-            broker.switch_joined(self.state, switch, introduction.ports, introduction.tables, introduction.skills)
+            broker.switch_joined(self.state, switch, introduction.ports, introduction.tables, introduction.skills),
+            {switch: introduction.tables},
         )
         if not self.state.awaited:
             self._complete.set()
@@ -195,6 +223,19 @@ class Controller:
         if self.channels.get(channel.switch) is channel:
             del self.channels[channel.switch]
             self._adopt(broker.switch_left(self.state, channel.switch))
+
+    def hung_up(self, channel: Channel) -> None:
+        """A connection ended."""
+        self.past.packet_ins += channel.counts.packet_ins
+        self.past.packet_outs += channel.counts.packet_outs
+        self.past.errors += channel.counts.errors
+        self.past.malformed += channel.counts.malformed
+        self.past.unsent += channel.counts.unsent
+
+    def rule_removed(self, channel: Channel, key: tuple[int, int, Match], packets: int) -> None:
+        """A rule is gone, and with it its counter."""
+        if self.watcher is not None and self.channels.get(channel.switch) is channel:
+            self.watcher.rule_removed(channel.switch, key, packets)
 
     def ports_changed(self, channel: Channel, up: frozenset[int]) -> None:
         """Ports came or went."""
@@ -221,6 +262,8 @@ class Controller:
         key = (channel.switch, in_port, frame[30:34])
         plan = self._plans.get(key)
         if plan is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
             plan = self._plans[key] = self._planned(*key)
         for leg, actions, leg_port in plan.legs:
             leg.send_frame(actions, frame, leg_port)
@@ -243,9 +286,13 @@ class Controller:
         count = sum(isinstance(action, Output) for actions in copies.values() for action in actions)
         return _Plan(legs, count, self.traffic.setdefault(address, Traffic()))
 
-    def _adopt(self, decision: broker.Decision) -> list[Channel]:
-        """Make a decision ours and tell the switches; returns those that were told something."""
+    def _adopt(self, decision: broker.Decision, read: dict[int, Tables] | None = None) -> list[Channel]:
+        """Make a decision ours and tell the switches; returns those that were told something.
+
+        `read` is what switches that just came said of themselves.
+        """
         before = self.state
+        known = before.known | (read or {})
         self.state, orders = decision
         if self.state.network is not before.network or self.state.directory is not before.directory:
             self._plans.clear()
@@ -253,19 +300,15 @@ class Controller:
         for switch, listed in orders.items():
             channel = self.channels.get(switch)
             if channel is not None:
+                if self.watcher is not None:
+                    self.watcher.before_orders(channel, before.directory, known.get(switch, Tables()), listed)
                 channel.tell(listed)
                 told.append(channel)
         return told
 
     async def _in_effect(self, channels: Iterable[Channel]) -> None:
         """Wait until every switch has done what it was told; one that went away meanwhile is told when it returns."""
-        touched = list(channels)
-        if not touched:
-            return
-        began = time.monotonic()
-        await asyncio.gather(*(channel.barrier() for channel in touched), return_exceptions=True)
-        # A switch that is slow to answer is as slow to forget.
-        await asyncio.sleep(SETTLE_S + _PATIENCE * (time.monotonic() - began))
+        await asyncio.gather(*map(_obeyed, channels), return_exceptions=True)
 
     async def _beacon_for_ever(self) -> None:
         quick = 0
@@ -291,7 +334,11 @@ class Controller:
         self._complete.set()
 
     def _remember(self) -> None:
-        self._store.save(remembered(self.state.secret, self.state.directory, self.state.network))
+        """What the network did cannot be refused: where it cannot be kept, it is said, and tried again next time."""
+        try:
+            self._store.save(remembered(self.state.secret, self.state.directory, self.state.network))
+        except EnvironmentNotReady as fault:
+            _LOG.warning("%s", fault.message)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -299,8 +346,11 @@ class Controller:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _nothing() -> None:
-    """Nobody counts."""
+async def _obeyed(channel: Channel) -> None:
+    began = time.monotonic()
+    await channel.barrier()
+    # A switch that is slow to answer is as slow to forget.
+    await asyncio.sleep(SETTLE_S + _PATIENCE * (time.monotonic() - began))
 
 
 def _now_ms() -> int:

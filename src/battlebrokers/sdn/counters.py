@@ -1,6 +1,6 @@
-"""What the switches counted, by resource and by kind of drop. Pure sums; asked by REST through the controller.
+"""What the switches counted, by resource and by kind of drop. Pure sums; asked by REST through the observer.
 
-A switch counts a rule from when it was written: counters that fall back begin anew, and the sum goes on.
+A switch counts a rule from when it was written. What goes is counted with its last words, so that sums never lose it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from battlebrokers.sdn.core.instructions import Actions, Match, Rewrite, Tables
-from battlebrokers.sdn.core.resources import Directory
+from battlebrokers.sdn.core.instructions import Group, Match, Rewrite, Rule, Tables
 from battlebrokers.sdn.core.rules import OWN_RESOURCE, PUBLISHED
 
 RuleKey = tuple[int, int, Match]
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """The packets a switch counted: by rule, and by the buckets of each group."""
-
-    rules: dict[RuleKey, int]
-    buckets: dict[int, list[int]]
 
 
 @dataclass(slots=True)
@@ -37,10 +28,12 @@ class Sums:
 
 
 class Tally:
-    """Sums that never fall back; one for the life of a controller."""
+    """Sums that never fall back; one for the life of a controller. Told things in the order a switch said them."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[object, ...], int] = {}
+        self._rules: dict[tuple[int, RuleKey], int] = {}
+        self._groups: dict[tuple[int, int], Counter[object]] = {}
+        self._leaving: dict[tuple[int, RuleKey], str] = {}
         self._sums = Sums()
 
     @property
@@ -48,33 +41,53 @@ class Tally:
         """All there is so far."""
         return self._sums
 
-    def add(self, directory: Directory, known: Mapping[int, Tables], seen: Mapping[int, Seen]) -> None:
-        """Take in what every switch counted now."""
-        for switch, counted in seen.items():
-            tables = known.get(switch, Tables())
-            for key, packets in counted.rules.items():
-                rule = tables.rules.get(key)
-                if rule is not None and rule.purpose:
-                    self._count(rule.purpose, self._grown((switch, key), packets))
-            for resource in directory.resources.values():
-                group = tables.groups.get(resource.id)
-                if group is not None:
-                    grown = self._delivered(switch, resource.id, group.buckets, counted.buckets.get(resource.id, ()))
-                    self._sums.delivered[resource.address] += grown
+    def rules_counted(self, switch: int, tables: Tables, packets: Mapping[RuleKey, int]) -> None:
+        """What rules have counted by now; `tables` are those the switch had when it counted."""
+        for key, count in packets.items():
+            rule = tables.rules.get(key)
+            if rule is not None and rule.purpose:
+                before = self._rules.get((switch, key), 0)
+                self._rules[switch, key] = count
+                # Falling back means that it began anew: somebody else removed it meanwhile.
+                self._count(rule.purpose, count - before if count >= before else count)
 
-    def _delivered(self, switch: int, group: int, buckets: Iterable[Actions], packets: Iterable[int]) -> int:
-        """Copies made for a subscriber; those that only go to the next switch are made there once more."""
-        total = 0
-        for actions, count in zip(buckets, packets, strict=False):
-            # Keyed by what the bucket does: buckets move up when an earlier one goes.
-            grown = self._grown((switch, group, actions), count)
-            total += grown if any(isinstance(action, Rewrite) for action in actions) else 0
-        return total
+    def group_counted(self, switch: int, address: str, group: Group, packets: Iterable[int]) -> None:
+        """What the buckets of a resource's group have counted by now."""
+        before = self._groups.get((switch, group.id), Counter())
+        # By what a bucket does: buckets move up when an earlier one goes.
+        now: Counter[object] = Counter()
+        for actions, count in zip(group.buckets, packets, strict=False):
+            now[actions] = count
+            # A copy that only goes to the next switch is made there once more.
+            if any(isinstance(action, Rewrite) for action in actions):
+                grown = count - before[actions]
+                self._sums.delivered[address] += grown if grown >= 0 else count
+        self._groups[switch, group.id] = now
 
-    def _grown(self, key: tuple[object, ...], packets: int) -> int:
-        before = self._last.get(key, 0)
-        self._last[key] = packets
-        return packets - before if packets >= before else packets
+    def group_begins_anew(self, switch: int, group: int) -> None:
+        """It was replaced or is gone: its buckets count from zero."""
+        self._groups.pop((switch, group), None)
+
+    def rule_leaves(self, switch: int, rule: Rule) -> None:
+        """It was told to go; what it has counted comes with its end."""
+        if rule.purpose:
+            self._leaving[switch, rule.key] = rule.purpose
+
+    def rule_removed(self, switch: int, key: RuleKey, packets: int) -> None:
+        """Its last words."""
+        purpose = self._leaving.pop((switch, key), None)
+        before = self._rules.pop((switch, key), 0)
+        if purpose is not None:
+            self._count(purpose, packets - before if packets >= before else packets)
+
+    def switch_joined(self, switch: int, tables: Tables) -> None:
+        """It knows no more than this: what it no longer has, it will count from zero."""
+        for gone in [one for one in self._rules if one[0] == switch and one[1] not in tables.rules]:
+            del self._rules[gone]
+        for group in [one for one in self._groups if one[0] == switch and one[1] not in tables.groups]:
+            del self._groups[group]
+        for leaving in [one for one in self._leaving if one[0] == switch]:
+            del self._leaving[leaving]
 
     def _count(self, purpose: str, packets: int) -> None:
         kind, _, address = purpose.rpartition(" ")

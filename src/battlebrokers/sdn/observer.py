@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from battlebrokers.sdn.controller import Controller
+from battlebrokers.sdn.core.instructions import DropGroup, DropRule, Match, Order, PutGroup, Tables
 from battlebrokers.sdn.core.network import Port
+from battlebrokers.sdn.core.resources import Directory
 from battlebrokers.sdn.core.rules import DROPS
-from battlebrokers.sdn.counters import Seen, Sums, Tally
+from battlebrokers.sdn.counters import Sums, Tally
 from battlebrokers.sdn.openflow.channel import Channel
 from battlebrokers.sdn.openflow.codec import Foreign, read_rule
 
 _FRESH_S: Final = 0.5
+_TOO_SLOW: Final = "switch too slow"
+"""Frames for a switch that does not read them as fast as they come."""
 
 
 class Observer:
@@ -26,7 +31,7 @@ class Observer:
         self._looking = asyncio.Lock()
         self.port_packets: dict[Port, int] = {}
         """Packets that left each port."""
-        controller.before_change = self._look_now
+        controller.watcher = self
 
     async def look(self) -> None:
         """Ask every switch, unless that was done just now; one that does not answer is left out."""
@@ -34,17 +39,52 @@ class Observer:
             if time.monotonic() - self._looked_at >= _FRESH_S:
                 await self._take_in()
 
-    async def _look_now(self) -> None:
-        async with self._looking:
-            await self._take_in()
-
     async def _take_in(self) -> None:
-        channels = dict(self._controller.channels)
-        answers = await asyncio.gather(*map(self._ask, channels.values()), return_exceptions=True)
-        seen = {switch: one for switch, one in zip(channels, answers, strict=True) if isinstance(one, Seen)}
-        state = self._controller.state
-        self._tally.add(state.directory, state.known, seen)
+        channels = list(self._controller.channels.values())
+        await asyncio.gather(*map(self._ask, channels), return_exceptions=True)
         self._looked_at = time.monotonic()
+
+    def before_orders(self, channel: Channel, directory: Directory, known: Tables, orders: list[Order]) -> None:
+        """Groups lose their counters when they change, so they are asked once more just before."""
+        for order in orders:
+            match order:
+                case PutGroup(group, is_known) if is_known:
+                    self._ask_last(channel, directory, known, group.id)
+                case DropGroup(number):
+                    self._ask_last(channel, directory, known, number)
+                case DropRule(rule):
+                    self._tally.rule_leaves(channel.switch, rule)
+                case _:
+                    pass
+
+    def rule_removed(self, switch: int, key: tuple[int, int, Match], packets: int) -> None:
+        """A rule is gone."""
+        self._tally.rule_removed(switch, key, packets)
+
+    def switch_joined(self, switch: int, tables: Tables) -> None:
+        """A switch came, or came back."""
+        self._tally.switch_joined(switch, tables)
+
+    def _ask_last(self, channel: Channel, directory: Directory, known: Tables, number: int) -> None:
+        count = self._group_counter(channel.switch, directory, known)
+
+        def last(groups: list[Any]) -> None:
+            count(groups)
+            self._tally.group_begins_anew(channel.switch, number)
+
+        channel.last_words(number, last)
+
+    def _group_counter(self, switch: int, directory: Directory, known: Tables) -> Callable[[list[Any]], None]:
+        """Takes in counters of groups as they were when they were asked for: buckets have no names."""
+        addresses = {one.id: one.address for one in directory.resources.values()}
+
+        def count(groups: list[Any]) -> None:
+            for counted in groups:
+                group, address = known.groups.get(counted.group_id), addresses.get(counted.group_id)
+                if group is not None and address is not None:
+                    self._tally.group_counted(switch, address, group, _counts(counted))
+
+        return count
 
     def sums(self) -> Sums:
         """What switches and controller counted together."""
@@ -55,20 +95,25 @@ class Observer:
             sums.delivered[address] += traffic.delivered
         sums.dropped.update(controller.drops)
         sums.dropped.update(controller.state.drops)
+        for counts in (controller.past, *(channel.counts for channel in controller.channels.values())):
+            sums.dropped[_TOO_SLOW] += counts.unsent
         for kind in DROPS:
             sums.dropped.setdefault(kind, 0)
         return sums
 
-    async def _ask(self, channel: Channel) -> Seen:
-        flows, groups, ports = await asyncio.gather(channel.flow_stats(), channel.group_stats(), channel.port_stats())
-        for port in ports:
-            self.port_packets[Port(channel.switch, port.port_no)] = port.tx_packets
-        rules = {}
-        for flow in flows:
-            rule = read_rule(flow)
-            if not isinstance(rule, Foreign):
-                rules[rule.key] = int(flow.packet_count)
-        return Seen(rules, {group.group_id: _counts(group) for group in groups})
+    async def _ask(self, channel: Channel) -> None:
+        state, switch = self._controller.state, channel.switch
+        known = state.known.get(switch, Tables())
+
+        def take_rules(flows: list[Any]) -> None:
+            read = ((read_rule(flow), int(flow.packet_count)) for flow in flows)
+            counted = {rule.key: packets for rule, packets in read if not isinstance(rule, Foreign)}
+            self._tally.rules_counted(switch, known, counted)
+
+        take_groups = self._group_counter(switch, state.directory, known)
+        asked = (channel.flow_stats(take_rules), channel.group_stats(take_groups), channel.port_stats())
+        for port in (await asyncio.gather(*asked))[2]:
+            self.port_packets[Port(switch, port.port_no)] = port.tx_packets
 
 
 def _counts(group: Any) -> list[int]:

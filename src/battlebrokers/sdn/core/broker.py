@@ -82,7 +82,10 @@ def switch_joined(state: State, switch: int, ports: frozenset[int], tables: Tabl
 def switch_left(state: State, switch: int) -> Decision:
     """A switch is gone, or no longer talks to us: ways are found around it."""
     known = {other: tables for other, tables in state.known.items() if other != switch}
-    return settled(replace(state, network=state.network.without_switch(switch), known=known))
+    skills = {other: one for other, one in state.skills.items() if other != switch}
+    seen_ms = {end: at for end, at in state.link_seen_ms.items() if end.switch != switch}
+    network = state.network.without_switch(switch)
+    return settled(replace(state, network=network, known=known, skills=skills, link_seen_ms=seen_ms))
 
 
 def awaited_no_longer(state: State) -> Decision:
@@ -171,7 +174,8 @@ def _beacon_came(state: State, at: Port, beacon: Beacon | None, now_ms: int) -> 
         return _dropped(state, FORGED_LINK)
     sender = Port(beacon.switch, beacon.port)
     network = state.network
-    if sender == at or network.host_at(at) or network.host_at(sender) or not network.is_up(sender):
+    ends_up = network.is_up(at) and network.is_up(sender)
+    if sender == at or network.host_at(at) or network.host_at(sender) or not ends_up:
         return _dropped(state, FORGED_LINK)
     seen = replace(state, link_seen_ms=state.link_seen_ms | {at: now_ms, sender: now_ms})
     if network.links.get(at) == sender:
@@ -181,7 +185,7 @@ def _beacon_came(state: State, at: Port, beacon: Beacon | None, now_ms: int) -> 
 
 def _arp_came(state: State, at: Port, arp: Arp) -> Decision:
     """Somebody shows who it is, and may ask for a resource."""
-    if at in state.network.links or arp.eth_src != arp.sender_mac or not _plausible(arp):
+    if not state.network.is_up(at) or at in state.network.links or arp.eth_src != arp.sender_mac or not _plausible(arp):
         return _dropped(state, SPOOFED)
     network = state.network
     host = Host(arp.sender_mac, arp.sender_ipv4, at)

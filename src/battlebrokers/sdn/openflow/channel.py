@@ -11,7 +11,6 @@ import logging
 import socket
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from os_ken.exception import OSKenException
@@ -20,39 +19,42 @@ from os_ken.ofproto import ofproto_v1_3 as of
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from battlebrokers.sdn.core.broker import Skills
-from battlebrokers.sdn.core.instructions import Group, Meter, Order, Rule, Send, Tables
+from battlebrokers.sdn.core.instructions import Group, Match, Meter, Order, Rule, Send, Tables
 from battlebrokers.sdn.openflow import wire
 from battlebrokers.sdn.openflow.codec import (
     DIALECT,
     Foreign,
     message,
     read_groups,
+    read_match,
     read_meters,
     read_rule,
     removal,
     sent,
 )
+from battlebrokers.sdn.openflow.introduction import Counts, Introduction
+from battlebrokers.sdn.openflow.lengths import adds_up
+from battlebrokers.sdn.openflow.lobby import Lobby
+from battlebrokers.sdn.openflow.questions import ANSWERS, Questions, Then
 
 _LOG = logging.getLogger(__name__)
 _OPEN_VSWITCH: Final = b"Nicira"
 _LARGEST_PORT: Final = 0xFFFFFF00
 _ANSWER_S: Final = 10.0
 """A switch that takes longer to answer a question is as good as gone."""
+_OBEY_S: Final = 5.0
+"""Everybody who subscribes waits for every switch: one that does not answer must not keep them for ever."""
 PROBE_S: Final = 5.0
+_MOST_PORTS: Final = 4096
+_MOST_MALFORMED: Final = 1000
+"""Whoever gets so much wrong is no switch."""
+_CLOGGED_BYTES: Final = 4 << 20
+"""So much unsent: frames are no longer sent to this switch until it has read them."""
+_HOPELESS_BYTES: Final = 32 << 20
+_PORTS_EVERY_S: Final = 0.05
+"""A port that flutters is looked at no more often than this."""
 _FRAGMENTS: Final = of.OFPC_FRAG_NORMAL
 """Fragments reach the tables, where a rule drops and counts them. Rewriting one would damage it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Introduction:
-    """What a switch says of itself when it comes."""
-
-    switch: int
-    ports: frozenset[int]
-    names: dict[int, str]
-    tables: Tables
-    skills: Skills
-    description: str
 
 
 class Listener(Protocol):
@@ -70,31 +72,27 @@ class Listener(Protocol):
     def packet_came(self, channel: Channel, in_port: int, frame: bytes) -> None:
         """A switch asks what to do with a frame."""
 
+    def rule_removed(self, channel: Channel, key: tuple[int, int, Match], packets: int) -> None:
+        """A rule is gone; so many packets took it."""
 
-@dataclass(slots=True)
-class Counts:
-    """What one channel has seen."""
-
-    packet_ins: int = 0
-    packet_outs: int = 0
-    errors: int = 0
-    malformed: int = 0
-    reasons: list[str] = field(default_factory=list)
-    """The first errors, as the switch put them."""
+    def hung_up(self, channel: Channel) -> None:
+        """A connection ended, whether a switch had joined by it or not."""
 
 
 class Channel(asyncio.Protocol):
     """The controller's end of one connection."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, lobby: Lobby) -> None:
         self._listener = listener
+        self._lobby = lobby
         self._framing = wire.Framing()
         self._xids = itertools.count(1)
-        self._waiting: dict[int, tuple[asyncio.Future[list[Any]], list[Any]]] = {}
+        self._questions = Questions()
         self._transport: asyncio.Transport | None = None
         self._greeting: asyncio.Task[None] | None = None
-        self._heard = False
+        self._heard = self._is_clogged = False
         self._up: dict[int, bool] = {}
+        self._ports_told: asyncio.TimerHandle | None = None
         self.switch = 0
         """Its number; 0 until it introduced itself."""
         self.is_joined = False
@@ -111,20 +109,31 @@ class Channel(asyncio.Protocol):
         raw = self._transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=_CLOGGED_BYTES)
+        self._lobby.enter(self)
         self._send(parser.OFPHello(DIALECT, elements=[parser.OFPHelloElemVersionBitmap([of.OFP_VERSION])]))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone: nobody waits for its answers any longer."""
         self._transport = None
+        self._lobby.leave(self)
         if self._greeting is not None:
             self._greeting.cancel()
-        for answer, _ in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(ConnectionError(f"switch {self.switch} is gone: {exc or 'it closed'}"))
-        self._waiting.clear()
+        if self._ports_told is not None:
+            self._ports_told.cancel()
+        self._questions.end(f"switch {self.switch} is gone: {exc or 'it closed'}")
         if self.is_joined:
             self.is_joined = False
             self._listener.left(self)
+        self._listener.hung_up(self)
+
+    def pause_writing(self) -> None:
+        """It does not read what it is sent."""
+        self._is_clogged = True
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._is_clogged = False
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
@@ -132,6 +141,8 @@ class Channel(asyncio.Protocol):
         try:
             for raw in self._framing.messages(data):
                 self._take(raw)
+                if not self.is_open:
+                    return
         except ValueError as fault:
             self._malformed(str(fault))
             self.close()
@@ -145,31 +156,49 @@ class Channel(asyncio.Protocol):
         """Orders, in this order; nothing is awaited."""
         raw = bytearray()
         for order in orders:
-            if isinstance(order, Send):
+            if not isinstance(order, Send):
+                raw += self._numbered(message(order))
+            elif self._is_clogged:
+                self.counts.unsent += 1
+            else:
                 raw += sent(order)
                 self.counts.packet_outs += 1
-            else:
-                raw += self._numbered(message(order))
-        if raw and self._transport is not None:
-            self._transport.write(bytes(raw))
+        self._write(bytes(raw))
 
     def send_frame(self, actions: bytes, frame: bytes, in_port: int) -> None:
         """The fast way of a frame whose actions are bytes already."""
-        if self._transport is not None:
+        if self._is_clogged:
+            self.counts.unsent += 1
+        elif self._transport is not None:
             self._transport.write(wire.packet_out(actions, frame, in_port))
             self.counts.packet_outs += 1
 
     async def barrier(self) -> None:
-        """Returns once everything told so far is done."""
-        await self._ask(parser.OFPBarrierRequest(DIALECT))
+        """Returns once everything told so far is done; whoever does not do it in time is gone."""
+        try:
+            await self._ask(parser.OFPBarrierRequest(DIALECT), within_s=_OBEY_S)
+        except TimeoutError:
+            _LOG.warning("switch %s did not do what it was told within %s s: hung up", self.switch, _OBEY_S)
+            self.close()
+            raise
 
-    async def flow_stats(self) -> list[Any]:
+    async def flow_stats(self, then: Then | None = None) -> list[Any]:
         """Every rule with its counters."""
-        return await self._ask(parser.OFPFlowStatsRequest(DIALECT, 0, of.OFPTT_ALL, of.OFPP_ANY, of.OFPG_ANY, 0, 0))
+        every = parser.OFPFlowStatsRequest(DIALECT, 0, of.OFPTT_ALL, of.OFPP_ANY, of.OFPG_ANY, 0, 0)
+        return await self._ask(every, then)
 
-    async def group_stats(self) -> list[Any]:
+    async def group_stats(self, then: Then | None = None) -> list[Any]:
         """Every group with the counters of its buckets."""
-        return await self._ask(parser.OFPGroupStatsRequest(DIALECT, 0, of.OFPG_ALL))
+        return await self._ask(parser.OFPGroupStatsRequest(DIALECT, 0, of.OFPG_ALL), then)
+
+    def last_words(self, group: int, then: Then) -> None:
+        """What a group has counted until the order that is told next; nothing is awaited."""
+        if self.is_open:
+            question = parser.OFPGroupStatsRequest(DIALECT, 0, group)
+            raw = self._numbered(question)
+            self._questions.asked(question, then)
+            asyncio.get_running_loop().call_later(_ANSWER_S, self._questions.forget, question.xid)
+            self._write(raw)
 
     async def port_stats(self) -> list[Any]:
         """Every port with its counters."""
@@ -196,13 +225,20 @@ class Channel(asyncio.Protocol):
             elif version != wire.VERSION:
                 self._malformed(f"a message of version {version}")
             elif kind == wire.ECHO_REQUEST:
-                self._write(wire.HEADER.pack(wire.VERSION, wire.ECHO_REPLY, length, xid) + raw[wire.HEADER.size :])
-            else:
-                self._answered(kind, xid, ofproto_parser.msg(DIALECT, version, kind, length, xid, raw))
+                self._echo(length, xid, raw)
+            elif kind in ANSWERS:
+                self._questions.answered(raw)
+            elif kind == wire.ERROR:
+                self._erred(xid, *struct.unpack_from("!HH", raw, wire.HEADER.size))
+            elif kind in (wire.PORT_STATUS, wire.FLOW_REMOVED) and adds_up(raw):
+                self._happened(kind, ofproto_parser.msg(DIALECT, version, kind, length, xid, raw))
+            elif kind != wire.ECHO_REPLY:
+                self._malformed(f"a message of type {kind} and {length} bytes")
         except (
             OSKenException,
             struct.error,
             AssertionError,
+            ArithmeticError,
             LookupError,
             TypeError,
             ValueError,
@@ -227,44 +263,46 @@ class Channel(asyncio.Protocol):
         elif self._greeting is None:
             self._greeting = asyncio.create_task(self._introduce())
 
-    def _answered(self, kind: int, xid: int, answer: Any) -> None:
-        if kind == wire.ERROR:
-            self._erred(xid, answer)
-        elif kind == wire.PORT_STATUS:
-            self._port_changed(answer)
-        elif xid in self._waiting:
-            future, pieces = self._waiting[xid]
-            if kind == wire.MULTIPART_REPLY:
-                pieces.extend(answer.body if isinstance(answer.body, list) else [answer.body])
-                if answer.flags & of.OFPMPF_REPLY_MORE:
-                    return
-            else:
-                pieces.append(answer)
-            del self._waiting[xid]
-            if not future.done():
-                future.set_result(pieces)
+    def _echo(self, length: int, xid: int, raw: bytes) -> None:
+        if not self._is_clogged:
+            self._write(wire.HEADER.pack(wire.VERSION, wire.ECHO_REPLY, length, xid) + raw[wire.HEADER.size :])
 
-    def _erred(self, xid: int, error: Any) -> None:
-        reason = f"type {error.type}, code {error.code}"
-        if xid in self._waiting:
-            future, _ = self._waiting.pop(xid)
-            if not future.done():
-                future.set_exception(ConnectionError(f"switch {self.switch} refused: {reason}"))
+    def _erred(self, xid: int, kind: int, code: int) -> None:
+        reason = f"type {kind}, code {code}"
+        if self._questions.refused(xid, f"switch {self.switch} refused: {reason}"):
             return
         self.counts.errors += 1
         if len(self.counts.reasons) < 20:
             self.counts.reasons.append(reason)
-        _LOG.warning("switch %s refused an order: %s", self.switch, reason)
+            _LOG.warning("switch %s refused an order: %s", self.switch, reason)
+
+    def _happened(self, kind: int, told: Any) -> None:
+        if kind == wire.PORT_STATUS:
+            self._port_changed(told)
+        elif self.is_joined:
+            match = read_match(told.match)
+            if match is not None:
+                self._listener.rule_removed(self, (told.table_id, told.priority, match), told.packet_count)
 
     def _port_changed(self, status: Any) -> None:
         port = status.desc
         if port.port_no > _LARGEST_PORT:
             return
+        before = self._ports_up()
         if status.reason == of.OFPPR_DELETE:
             self._up.pop(port.port_no, None)
-        else:
+        elif port.port_no in self._up or len(self._up) < _MOST_PORTS:
             self._up[port.port_no] = _is_up(port)
-        if self.is_joined:
+        else:
+            self._malformed(f"more than {_MOST_PORTS} ports")
+        if self.is_joined and self._ports_told is None and before != self._ports_up():
+            self._listener.ports_changed(self, self._ports_up())
+            now = self._ports_up()
+            self._ports_told = asyncio.get_running_loop().call_later(_PORTS_EVERY_S, self._look_at_ports_again, now)
+
+    def _look_at_ports_again(self, told: frozenset[int]) -> None:
+        self._ports_told = None
+        if self.is_joined and told != self._ports_up():
             self._listener.ports_changed(self, self._ports_up())
 
     async def _introduce(self) -> None:
@@ -275,6 +313,8 @@ class Channel(asyncio.Protocol):
             ports = await self._ask(parser.OFPPortDescStatsRequest(DIALECT, 0))
             is_ovs = described.mfr_desc.startswith(_OPEN_VSWITCH)
             tables = await self._read_tables()
+            if len(ports) > _MOST_PORTS:
+                raise ValueError(f"it has {len(ports)} ports")  # noqa: TRY301 (one way out for all that is wrong)
         except (ConnectionError, TimeoutError, ValueError, AttributeError) as fault:
             _LOG.warning("a switch did not introduce itself: %s", fault)
             self.close()
@@ -283,6 +323,7 @@ class Channel(asyncio.Protocol):
         self._up = {port.port_no: _is_up(port) for port in ports if port.port_no <= _LARGEST_PORT} | self._up
         names = {port.port_no: port.name.decode("utf-8", "replace") for port in ports if port.port_no <= _LARGEST_PORT}
         self.is_joined = True
+        self._lobby.leave(self)
         description = b" ".join((described.mfr_desc, described.hw_desc, described.sw_desc)).decode("utf-8", "replace")
         skills = Skills(answers_arp=is_ovs, meters=is_ovs)
         self._listener.joined(
@@ -318,17 +359,16 @@ class Channel(asyncio.Protocol):
     def _ports_up(self) -> frozenset[int]:
         return frozenset(number for number, up in self._up.items() if up)
 
-    async def _ask(self, question: Any) -> list[Any]:
+    async def _ask(self, question: Any, then: Then | None = None, within_s: float | None = None) -> list[Any]:
         if not self.is_open:
             raise ConnectionError(f"switch {self.switch} is gone")
-        answer: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         raw = self._numbered(question)
-        self._waiting[question.xid] = (answer, [])
+        answer = self._questions.asked(question, then)
         self._write(raw)
         try:
-            return await asyncio.wait_for(answer, _ANSWER_S)
+            return await asyncio.wait_for(answer, within_s or _ANSWER_S)
         finally:
-            self._waiting.pop(question.xid, None)
+            self._questions.forget(question.xid)
 
     def _send(self, said: Any) -> None:
         self._write(self._numbered(said))
@@ -339,13 +379,18 @@ class Channel(asyncio.Protocol):
         return bytes(said.buf)
 
     def _write(self, raw: bytes) -> None:
-        if self._transport is not None:
+        if raw and self._transport is not None:
             self._transport.write(raw)
+            if self._is_clogged and self._transport.get_write_buffer_size() > _HOPELESS_BYTES:
+                _LOG.warning("switch %s does not read what it is told", self.switch)
+                self.close()
 
     def _malformed(self, what: str) -> None:
         self.counts.malformed += 1
         if self.counts.malformed <= 20:
             _LOG.warning("switch %s sent something wrong: %s", self.switch, what)
+        if self.counts.malformed >= _MOST_MALFORMED:
+            self.close()
 
 
 def _is_up(port: Any) -> bool:

@@ -105,6 +105,14 @@ def read_rule(flow: Any) -> Rule | Foreign:
         return Foreign(flow.table_id, flow.priority, flow.match)
 
 
+def read_match(match: Any) -> Match | None:
+    """What a rule asked for; None when we would not have written it."""
+    try:
+        return _read_match(match)
+    except _UnreadableError:
+        return None
+
+
 def read_groups(descriptions: Iterable[Any]) -> Iterator[Group | int]:
     """The groups in a reply to a question for their descriptions; the bare number of one that is not ours."""
     for group in descriptions:
@@ -131,6 +139,8 @@ def _flow_mod(command: int, rule: Rule) -> Any:
         DIALECT, table_id=rule.table, command=command, priority=rule.priority, match=_match(rule.match),
         instructions=_instructions(rule) if command == of.OFPFC_ADD else [], buffer_id=of.OFP_NO_BUFFER,
         out_port=of.OFPP_ANY, out_group=of.OFPG_ANY,
+        # What a rule has counted comes with its end, else the last of it would be lost.
+        flags=of.OFPFF_SEND_FLOW_REM if rule.purpose and command == of.OFPFC_ADD else 0,
     )  # fmt: skip
 
 

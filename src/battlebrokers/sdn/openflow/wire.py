@@ -18,10 +18,20 @@ ECHO_REQUEST: Final = 2
 ECHO_REPLY: Final = 3
 FEATURES_REPLY: Final = 6
 PACKET_IN: Final = 10
+FLOW_REMOVED: Final = 11
 PORT_STATUS: Final = 12
 PACKET_OUT: Final = 13
 MULTIPART_REPLY: Final = 19
 BARRIER_REPLY: Final = 21
+
+DESCRIPTION: Final = 0
+FLOWS: Final = 1
+PORT_COUNTERS: Final = 4
+GROUP_COUNTERS: Final = 6
+GROUPS: Final = 7
+METERS: Final = 10
+PORTS: Final = 13
+"""Kinds of multipart messages."""
 
 _PACKET_OUT = struct.Struct("!BBHIIIH6x")
 _NO_BUFFER = 0xFFFFFFFF
@@ -65,7 +75,8 @@ def read_packet_in(message: bytes) -> tuple[int, bytes] | None:
         (field,) = struct.unpack_from("!I", message, at)
         if field == _IN_PORT_FIELD:
             (in_port,) = struct.unpack_from("!I", message, at + 4)
-            return in_port, message[_MATCH_AT + (match_bytes + 7) // 8 * 8 + 2 :]
+            frame_at = _MATCH_AT + (match_bytes + 7) // 8 * 8 + 2
+            return (in_port, message[frame_at:]) if frame_at <= len(message) else None
         at += 4 + (field & 0xFF)
     return None
 

@@ -1,0 +1,34 @@
+"""What is known of the switch behind a channel: what it said of itself, and what was counted. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from battlebrokers.sdn.core.broker import Skills
+from battlebrokers.sdn.core.instructions import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What a switch says of itself when it comes."""
+
+    switch: int
+    ports: frozenset[int]
+    names: dict[int, str]
+    tables: Tables
+    skills: Skills
+    description: str
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one channel has seen."""
+
+    packet_ins: int = 0
+    packet_outs: int = 0
+    errors: int = 0
+    malformed: int = 0
+    unsent: int = 0
+    """Frames for a switch that did not keep up."""
+    reasons: list[str] = field(default_factory=list)
+    """The first errors, as the switch put them."""
