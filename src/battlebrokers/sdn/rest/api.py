@@ -133,7 +133,7 @@ def api_routes(controller: Controller, observer: Observer, mode: Mode = Mode.TRE
         """What was published, delivered and dropped since the controller started."""
         await observer.look()
         sums = observer.sums()
-        counts = [channel.counts for channel in controller.channels.values()]
+        counts = [controller.past, *(channel.counts for channel in controller.channels.values())]
         return StatisticsAnswer(
             resources={at: told(one, sums) for at, one in controller.state.directory.resources.items()},
             drops=dict(sums.dropped),
