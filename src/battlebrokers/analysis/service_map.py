@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from battlebrokers.analysis.delays import Asked
 from battlebrokers.analysis.traces import OUTSIDE
-from battlebrokers.analysis.traffic import OTHERS, Flow
+from battlebrokers.analysis.traffic import OTHERS, Flow, active_s
 
 _MOST_NODES = 12
 _MOST_ARROWS = 40
@@ -25,11 +25,17 @@ class Arrow:
     protocol: str
     messages: int
     """Requests and messages nobody asked for and nobody answers."""
-    per_s: float
+    active_s: float
+    """From the first message to the last: what the rate is counted over."""
     bytes: int
     """Of all it sent there, answers included."""
     asked: Asked | None
     """None where nothing was asked, or peers were put together."""
+
+    @property
+    def per_s(self) -> float:
+        """Messages per second while it spoke."""
+        return self.messages / self.active_s
 
     @property
     def p50_ns(self) -> int | None:
@@ -65,25 +71,29 @@ class ServiceMap:
     """Arrows beyond the busiest few."""
 
 
-def draw_map(flows: Sequence[Flow], asked: Sequence[Asked], seconds: float) -> ServiceMap:
-    """The map of the busiest services."""
+def draw_map(flows: Sequence[Flow], asked: Sequence[Asked], span_s: float) -> ServiceMap:
+    """The map of the busiest services; `span_s` is how long was captured."""
     kept, folded = _kept(flows)
     name = {peer: peer if peer in kept else OTHERS for flow in flows for peer in (flow.sender, flow.receiver)}
     delays = {(one.asker, one.answerer, one.protocol): one for one in asked}
-    sums: dict[tuple[str, str, str], list[int]] = {}
+    sums: dict[tuple[str, str, str], list[Flow]] = {}
     sent: dict[str, int] = {}
     received: dict[str, int] = {}
     for flow in flows:
         sender, receiver = name[flow.sender], name[flow.receiver]
         sent[sender] = sent.get(sender, 0) + flow.bytes
         received[receiver] = received.get(receiver, 0) + flow.bytes
-        both = sums.setdefault((sender, receiver, flow.protocol), [0, 0])
-        both[0] += flow.requests + flow.others
-        both[1] += flow.bytes
+        sums.setdefault((sender, receiver, flow.protocol), []).append(flow)
     arrows = [
-        Arrow(*key, messages, messages / seconds, size, None if OTHERS in key[:2] else delays.get(key))
-        for key, (messages, size) in sums.items()
-        if messages and key[0] != key[1]
+        Arrow(
+            *key,
+            messages,
+            active_s(together, span_s),
+            sum(flow.bytes for flow in together),
+            None if OTHERS in key[:2] else delays.get(key),
+        )
+        for key, together in sums.items()
+        if (messages := sum(flow.requests + flow.others for flow in together)) and key[0] != key[1]
     ]
     arrows.sort(key=lambda arrow: (-arrow.messages, arrow.sender, arrow.receiver, arrow.protocol))
     layers = _layers(sorted(set(name.values())), arrows)

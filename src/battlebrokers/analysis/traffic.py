@@ -5,7 +5,7 @@ Read from `traffic`. A long capture is told in columns of several seconds, so th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,11 +50,23 @@ class Flow:
     others: int
     """Messages that are neither."""
     bytes: int
+    first_second: int | None = None
+    """The whole second of its first message, and of its last; None if it is not known."""
+    last_second: int | None = None
 
     @property
     def messages(self) -> int:
         """All of them."""
         return self.requests + self.responses + self.others
+
+
+def active_s(flows: Iterable[Flow], span_s: float) -> float:
+    """What rates are counted over: from the first of these messages to the last, in whole seconds, but not longer than
+    the capture."""
+    flows = list(flows)
+    first = [flow.first_second for flow in flows if flow.first_second is not None]
+    last = [flow.last_second for flow in flows if flow.last_second is not None]
+    return min(span_s, float(max(last) - min(first) + 1)) if first and last else span_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,10 @@ def read_traffic(folder: RunFolder) -> Traffic:
             line = seconds.setdefault((*key, row["part"]), {})
             line[row["second"]] = line.get(row["second"], 0) + row["bytes"]
     told = sorted(
-        (Flow(*key, f["request"], f["response"], f["other"], f["bytes"]) for key, f in flows.items()),
+        (
+            Flow(*key, f["request"], f["response"], f["other"], f["bytes"], *_ends(key, seconds))
+            for key, f in flows.items()
+        ),
         key=lambda flow: (-flow.bytes, flow.sender, flow.receiver, flow.protocol),
     )
     if not seconds:
@@ -118,6 +133,13 @@ def read_traffic(folder: RunFolder) -> Traffic:
     ]
     bands.sort(key=lambda line: (shown.index(line.name), line.unasked))
     return Traffic(first, width, columns, protocols, tuple(bands), _largest(sums(0, _PARTS), width), tuple(told))
+
+
+def _ends(
+    key: tuple[str, str, str], seconds: Mapping[tuple[str, str, str, str], Mapping[int, int]]
+) -> tuple[int | None, int | None]:
+    spoken = [second for part in _PARTS for second in seconds.get((*key, part), ())]
+    return (min(spoken), max(spoken)) if spoken else (None, None)
 
 
 def _folded(sums: dict[str, npt.NDArray[np.float64]], shown: Sequence[str]) -> dict[str, npt.NDArray[np.float64]]:

@@ -18,7 +18,7 @@ from battlebrokers.analysis.passages import MOST, LastSeen, Passage, read_last_s
 from battlebrokers.analysis.service_map import ServiceMap, draw_map
 from battlebrokers.analysis.stored import is_decoded, is_stored, pieces
 from battlebrokers.analysis.traces import OUTSIDE, Trace, Traces
-from battlebrokers.analysis.traffic import Traffic, read_traffic
+from battlebrokers.analysis.traffic import Traffic, active_s, read_traffic
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.tables import EXAMPLES, HOPS, JOURNEYS, STREAMS
 from battlebrokers.tables.run_folder import RunFolder
@@ -36,7 +36,7 @@ class Wire:
     map: ServiceMap
     conversations: Conversations
     span_s: float
-    """From the first packet to the last, but at least a second: what rates are counted over."""
+    """From the first packet to the last, but at least a second."""
     services: tuple[str, ...]
     """Whoever has a name or serves, the busiest first."""
     followed: int
@@ -50,6 +50,15 @@ class Wire:
     last_seen: tuple[LastSeen, ...]
     kinds: tuple[Kind, ...]
     """What was said, the most frequent kind first."""
+
+    def active_s(self, sender: str = "", receiver: str = "", protocol: str = "") -> float:
+        """What rates are counted over: first to last message between these peers; empty is any."""
+        mine = (
+            flow
+            for flow in self.traffic.flows
+            if sender in ("", flow.sender) and receiver in ("", flow.receiver) and protocol in ("", flow.protocol)
+        )
+        return active_s(mine, self.span_s)
 
 
 def read_wire(folder: RunFolder) -> Wire | None:

@@ -103,9 +103,10 @@ def _kinds_csv(wire: Wire) -> str:
 def kind_records(wire: Wire) -> Iterator[dict[str, Any]]:
     """What was said: for each kind of message a row with an empty `name`, then one for each of its busiest names."""
     for kind in wire.kinds:
+        spoke_s = wire.active_s(kind.sender, kind.receiver, kind.protocol)
         for spoken in (kind.all, *kind.names):
             place = (kind.sender, kind.receiver, kind.protocol, kind.kind, kind.part, spoken.name)
-            counts = (spoken.n, spoken.bytes, spoken.payload_bytes, round(spoken.n / wire.span_s, 6))
+            counts = (spoken.n, spoken.bytes, spoken.payload_bytes, round(spoken.n / spoke_s, 6))
             delays = (spoken.p50_ns, spoken.p99_ns)
             yield dict(zip(KIND_COLUMNS, (*place, *counts, *delays, spoken.followed), strict=True))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from battlebrokers.analysis.service_map import Arrow, Node, ServiceMap
+from battlebrokers.report.wording import some
 from battlebrokers.units import format_count, format_duration, format_rate, format_size
 
 _WIDTH = 1080.0
@@ -142,8 +143,9 @@ def lay_out(map_: ServiceMap, slots: Mapping[str, int], about: Mapping[str, str]
 
 
 def arrow_words(arrow: Arrow) -> str:
-    """Protocol, rate and median delay."""
+    """Protocol, rate while it spoke (or how many messages, if that was within a second) and median delay."""
     rate = format_rate(float(f"{arrow.per_s:.2g}") if arrow.per_s < 1 else arrow.per_s)
+    rate = rate if arrow.active_s > 1 else some(arrow.messages, "message")
     delay = f" · {format_duration(arrow.p50_ns)}" if arrow.p50_ns is not None else ""
     return f"{arrow.protocol} · {rate}{delay}"
 

@@ -13,6 +13,7 @@ from battlebrokers.analysis.conversations import Conversation, Questions
 from battlebrokers.analysis.delays import Asked
 from battlebrokers.analysis.kinds import Kind, Spoken
 from battlebrokers.analysis.passages import Passage
+from battlebrokers.analysis.traffic import active_s
 from battlebrokers.analysis.wire import Wire
 from battlebrokers.report.wording import NOTHING, some
 from battlebrokers.tables.run_folder import write_atomically
@@ -52,12 +53,12 @@ def _lines(wire: Wire, service: str) -> Iterator[str]:
     asked = [one for one in wire.asked if service in (one.asker, one.answerer)]
     yield from ("", "REQUESTS AND RESPONSES", "")
     yield from _delays(asked, service)
-    yield from ("", "BYTES", "")
+    yield from ("", "BYTES (per second from the first message to the last)", "")
     yield from _flows(wire, service)
     kinds = [one for one in wire.kinds if service in (one.sender, one.receiver) and one.part != "response"]
     if kinds:
         yield from ("", "KINDS OF MESSAGES", "")
-        yield from _kinds(kinds, wire.span_s)
+        yield from _kinds(kinds, wire)
     passages = [one for one in wire.passages if one.sender == service]
     if passages:
         yield from ("", "FOLLOWED MESSAGES", "")
@@ -120,29 +121,31 @@ def _flows(wire: Wire, service: str) -> Iterator[str]:
     found = [flow for flow in wire.traffic.flows if service in (flow.sender, flow.receiver)]
     yield f"  {'':<46}{'bytes':>12}{'per second':>14}{'requests':>11}{'responses':>11}{'neither':>11}"
     for flow in found:
+        per_s = flow.bytes / active_s([flow], wire.span_s)
         name = _plain(f"{flow.sender} -> {flow.receiver}, {flow.protocol}")
         yield (
-            f"  {name[:45]:<46}{format_size(flow.bytes):>12}{format_size(flow.bytes / wire.span_s) + '/s':>14}"
+            f"  {name[:45]:<46}{format_size(flow.bytes):>12}{format_size(per_s) + '/s':>14}"
             f"{format_count(flow.requests):>11}{format_count(flow.responses):>11}{format_count(flow.others):>11}"
         )
     if not found:
         yield "  none that a dissector could read"
 
 
-def _kinds(kinds: Sequence[Kind], span_s: float) -> Iterator[str]:
+def _kinds(kinds: Sequence[Kind], wire: Wire) -> Iterator[str]:
     head = "".join(f"{name:>12}" for name in ("messages", "per second", "bytes", "followed", "answer p50", "p99"))
     yield f"  {'':<46}{head}"
     for kind in kinds[:_MOST_KINDS]:
+        spoke_s = wire.active_s(kind.sender, kind.receiver, kind.protocol)
         words = f"{kind.sender} -> {kind.receiver}, {kind.protocol} {kind.kind}"
-        yield f"  {_plain(words)[:45]:<46}{_spoken(kind.all, span_s)}"
-        yield from (f"    {_plain(one.name)[:43]:<44}{_spoken(one, span_s)}" for one in kind.names)
+        yield f"  {_plain(words)[:45]:<46}{_spoken(kind.all, spoke_s)}"
+        yield from (f"    {_plain(one.name)[:43]:<44}{_spoken(one, spoke_s)}" for one in kind.names)
     if len(kinds) > _MOST_KINDS:
         yield f"  and {some(len(kinds) - _MOST_KINDS, 'rarer kind')}"
 
 
-def _spoken(one: Spoken, span_s: float) -> str:
+def _spoken(one: Spoken, spoke_s: float) -> str:
     cells = (
-        format_count(one.n), format_rate(one.n / span_s), format_size(one.bytes), format_count(one.followed),
+        format_count(one.n), format_rate(one.n / spoke_s), format_size(one.bytes), format_count(one.followed),
         _time(one.p50_ns), _time(one.p99_ns),
     )  # fmt: skip
     return "".join(f"{cell:>12}" for cell in cells)

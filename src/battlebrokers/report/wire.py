@@ -237,18 +237,19 @@ def _kind_rows(wire: Wire) -> list[dict[str, Any]]:
     for kind in [kind for kind in wire.kinds if kind.part != "response"][:_MOST_KINDS]:
         alone = len(kind.names) == 1
         about = kind.names[0].name if alone else some(len(kind.names) + kind.more_names, "name") if kind.names else ""
-        rows.append(_kind_row(kind, kind.all, about, wire.span_s, first=True))
-        rows += [_kind_row(kind, one, one.name, wire.span_s, first=False) for one in kind.names if not alone]
+        spoke_s = wire.active_s(kind.sender, kind.receiver, kind.protocol)
+        rows.append(_kind_row(kind, kind.all, about, spoke_s, first=True))
+        rows += [_kind_row(kind, one, one.name, spoke_s, first=False) for one in kind.names if not alone]
     return rows
 
 
-def _kind_row(kind: Kind, spoken: Spoken, about: str, span_s: float, *, first: bool) -> dict[str, Any]:
+def _kind_row(kind: Kind, spoken: Spoken, about: str, spoke_s: float, *, first: bool) -> dict[str, Any]:
     return {
         "kind": kind,
         "spoken": spoken,
         "about": about,
         "first": first,
-        "per_s": spoken.n / span_s,
+        "per_s": spoken.n / spoke_s,
         "followed": spoken.followed / spoken.n if spoken.followed else None,
     }
 

@@ -167,8 +167,10 @@ def _services(side: _Side) -> list[dict[str, Any]]:
 def _service(side: _Side, name: str) -> dict[str, Any]:
     sent, received, used = [], [], []
     for conclusion, wire in side.runs:
-        sent.append(sum(flow.bytes for flow in wire.traffic.flows if flow.sender == name) / wire.span_s)
-        received.append(sum(flow.bytes for flow in wire.traffic.flows if flow.receiver == name) / wire.span_s)
+        sent.append(sum(flow.bytes for flow in wire.traffic.flows if flow.sender == name) / wire.active_s(sender=name))
+        received.append(
+            sum(flow.bytes for flow in wire.traffic.flows if flow.receiver == name) / wire.active_s(receiver=name)
+        )
         used += [one for one in conclusion.summary.services if one.service == name and one.role == "contender"]
 
     def mean(column: str) -> float | None:

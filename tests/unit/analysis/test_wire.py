@@ -56,12 +56,21 @@ def test_an_empty_capture_is_told_too(tmp_path):
     assert (wire.services, wire.followed, wire.slowest, wire.explanation) == ((), 0, (), None)
 
 
-def test_rates_are_counted_from_the_first_packet_to_the_last_but_over_a_second_at_least(tmp_path):
+def test_rates_are_counted_while_two_peers_speak_but_over_a_second_at_least_and_the_capture_at_most(tmp_path):
     assert read_wire(small_system().write(tmp_path / "a")).span_s == 10.0
     wires = Wires()
     wires.stream(1, None, "a", "http", last_ns=START_NS + 2_500 * MS)
-    wires.talk(0, "outside", "a", "http", "request", 10, 100)
-    assert read_wire(wires.write(tmp_path / "b")).map.arrows[0].per_s == 4.0
+    for second in (0, 2):
+        wires.talk(second, "outside", "a", "http", "request", 5, 100)
+    wires.talk(1, "outside", "b", "http", "request", 7, 10)
+    wire = read_wire(wires.write(tmp_path / "b"))
+    # Three whole seconds were spoken in, but only two and a half captured.
+    assert {arrow.receiver: (arrow.active_s, arrow.per_s) for arrow in wire.map.arrows} == {
+        "a": (2.5, 4.0),
+        "b": (1.0, 7.0),
+    }
+    assert wire.active_s("outside", "b", "http") == 1.0
+    assert wire.active_s("nobody") == 2.5
     wires = Wires()
     wires.stream(1, None, "a", "http", last_ns=START_NS)
     assert read_wire(wires.write(tmp_path / "c")).span_s == 1.0

@@ -75,8 +75,13 @@ def test_a_label_says_protocol_rate_delay_and_failures(tmp_path):
 
 
 def test_a_slow_rate_is_not_rounded_away(tmp_path):
+    (arrow,) = draw_map([Flow("a", "b", "http", 3, 0, 0, 100, first_second=0, last_second=99)], [], 200).arrows
+    assert arrow_words(arrow) == "http · 0.03/s"
+
+
+def test_what_was_said_within_a_second_has_no_rate(tmp_path):
     arrows = {(a.sender, a.receiver): a for a in read_wire(small_system().write(tmp_path)).map.arrows}
-    assert arrow_words(arrows["dispatcher", "redis"]) == "redis · 0.1/s · 90 µs"
+    assert arrow_words(arrows["dispatcher", "redis"]) == "redis · 1 message · 90 µs"
 
 
 def test_long_names_are_shortened_in_the_box_and_whole_in_its_title():
