@@ -145,6 +145,8 @@ def _with_rights(manager: str, command: str) -> str:
 
 def _find(need: Need, contender: Contender) -> tuple[str, str] | Missing:
     """Where a need is: what to run or read, and the folder of a module."""
+    if need.rights is not None:
+        return (need.rights, "") if os.geteuid() == 0 else Missing("the right to act as root", "Run it with sudo.")
     if need.python is not None:
         return _find_python(need.python, contender)
     if need.node is not None:

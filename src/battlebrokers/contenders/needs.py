@@ -27,7 +27,7 @@ OneGroup = Annotated[str, AfterValidator(_a_regex_with_one_group)]
 
 
 class Need(Strict):
-    """One thing that must be here: an executable, a file, a Python module or a Node module."""
+    """One thing that must be here: an executable, a file, a Python module, a Node module, or rights."""
 
     executable: str | None = None
     also_in: list[str] = []
@@ -38,11 +38,13 @@ class Need(Strict):
     """Where a file may be; the first that is there."""
     python: str | None = None
     node: str | None = None
+    rights: Literal["root"] | None = None
+    """What whoever starts it must be."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Need:
-        if sum(kind is not None for kind in (self.executable, self.file, self.python, self.node)) != 1:
-            raise ValueError("say exactly one of executable, file, python, node")
+        if sum(kind is not None for kind in (self.executable, self.file, self.python, self.node, self.rights)) != 1:
+            raise ValueError("say exactly one of executable, file, python, node, rights")
         return self
 
 

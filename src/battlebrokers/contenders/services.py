@@ -42,6 +42,8 @@ class Service(Strict):
     """Where it listens: names from `ports`, or numbers. When absent, `*` has all ports no other service names."""
     interface: str = ""
     """The interface to capture on; when absent loopback, in a namespace all of them, of a container its veth."""
+    filter: str = ""
+    """Which packets to capture there, as pcap-filter says it, such as `udp`; when absent those of its `ports`."""
     namespace: str = ""
     """The network namespace it lives in: a name (`ip netns`) or a path."""
     container: str = ""

@@ -36,6 +36,7 @@ def wires_of(contender: Contender, ports: Mapping[str, int], host: str) -> list[
                 interface=service.interface or (interface_towards(host) if at_home else ""),
                 namespace=service.namespace,
                 container=service.container,
+                wanted=service.filter,
             )
         )
     return wires

@@ -33,10 +33,14 @@ class Wire:
     """The container it was found by."""
     narrow: bool = False
     """Whether only packets of `hosts` are wanted: other machines have the same ports."""
+    wanted: str = ""
+    """A capture filter of its own, where ports do not tell which packets are the service's."""
 
     @property
     def filter(self) -> str:
         """The capture filter (pcap-filter syntax); empty takes every packet."""
+        if self.wanted:
+            return self.wanted
         ports = " or ".join(f"port {port}" for port in self.ports)
         hosts = " or ".join(f"host {host}" for host in self.hosts) if self.narrow else ""
         return f"({hosts}) and ({ports})" if hosts and ports else hosts or ports

@@ -25,7 +25,7 @@ OURS = {
     "smart-city", "one-to-one", "fan-in", "fan-out", "one-to-one-shared", "fan-in-shared", "fan-out-shared",
     "many-publishers-no-subscriber", "many-publishers-one-subscriber", "few-publishers-many-subscribers",
     "thesis-baseline", "retained", "persistent-offline", "reconnect-storm", "slow-subscriber",
-    "middleware-small", "middleware-large",
+    "middleware-small", "middleware-large", "network-small",
 }  # fmt: skip
 
 
