@@ -14,7 +14,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from battlebrokers.sdn.core.network import Port
 from battlebrokers.sdn.core.resources import Directory
 from battlebrokers.sdn.openflow.codec import read_groups, read_rule
 from battlebrokers.sdn.store import Store
+from support.datagrams import arp_frame
 from support.waiting import until
 from support.wiretap import found, needs, running
 
@@ -176,6 +177,19 @@ class RealNetwork:
     def stop(self) -> None:
         self.stop_controller()
         self.drop_bridges()
+
+    def announce(self, hosts: list[tuple[str, str, Port]]) -> None:
+        """Every host says who it is, until it is known: as hosts do."""
+
+        def unknown() -> list[tuple[str, str, Port]]:
+            return [host for host in hosts if host[0] not in self.controller.state.network.hosts]
+
+        while unknown():
+            for mac, ipv4, port in unknown():
+                self.inject(port, arp_frame(mac, ipv4, ipv4))
+            with suppress(AssertionError):
+                until(lambda: not unknown(), seconds=2, what="all hosts")
+        self.told()
 
     def change(self, directory: Directory) -> None:
         self._background.run(self.controller.change(lambda _: directory))

@@ -55,9 +55,8 @@ class Play:
         self.numbers = itertools.count()
         hosts = [*town.hosts[:-1]]
         for mac, ipv4, port in hosts:
-            self.real.inject(port, arp_frame(mac, ipv4, ipv4))
             assert self.fake.inject(port, arp_frame(mac, ipv4, ipv4)) == []
-        until(lambda: set(real.controller.state.network.hosts) == {mac for mac, *_ in hosts}, what="all hosts")
+        real.announce(hosts)
         *self.hosts, self.observer = hosts
         self.stranger = town.hosts[-1]
         directory = Directory()
