@@ -1,6 +1,6 @@
 """What is counted is what happened, while subscriptions, modes and groups change under load, on real Open vSwitch.
 
-`published` and `refused` are exact. `delivered` is as exact as Open vSwitch is: what its cache has counted since its last
+`published` and `refused` are exact. `delivered` is as exact as Open vSwitch: what its cache has counted since its last
 round (half a second) is attributed to the tables of after a change.
 """
 
