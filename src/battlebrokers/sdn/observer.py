@@ -29,6 +29,10 @@ class Observer:
         self._tally = Tally()
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
+        self.rule_packets: dict[int, dict[tuple[int, int, Match], int]] = {}
+        """Switch → packets by rule, as it last said."""
+        self.bucket_packets: dict[int, dict[int, list[int]]] = {}
+        """Switch → group → packets of each of its buckets."""
         self.port_packets: dict[Port, int] = {}
         """Packets that left each port."""
         controller.watcher = self
@@ -80,6 +84,7 @@ class Observer:
 
         def count(groups: list[Any]) -> None:
             for counted in groups:
+                self.bucket_packets.setdefault(switch, {})[counted.group_id] = _counts(counted)
                 group, address = known.groups.get(counted.group_id), addresses.get(counted.group_id)
                 if group is not None and address is not None:
                     self._tally.group_counted(switch, address, group, _counts(counted))
@@ -109,6 +114,7 @@ class Observer:
             read = ((read_rule(flow), int(flow.packet_count)) for flow in flows)
             counted = {rule.key: packets for rule, packets in read if not isinstance(rule, Foreign)}
             self._tally.rules_counted(switch, known, counted)
+            self.rule_packets[switch] = counted
 
         take_groups = self._group_counter(switch, state.directory, known)
         asked = (channel.flow_stats(take_rules), channel.group_stats(take_groups), channel.port_stats())

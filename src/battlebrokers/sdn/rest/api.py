@@ -26,13 +26,14 @@ from battlebrokers.sdn.rest.messages import (
     TopologyAnswer,
     port_of,
 )
+from battlebrokers.sdn.rest.refusals import REFUSALS
 
 Address = Annotated[str, Path(examples=["1.1.1.1"])]
 
 
 def api_routes(controller: Controller, observer: Observer, mode: Mode = Mode.TREE) -> APIRouter:
     """All of them."""
-    router = APIRouter(prefix="/api/v1", tags=["broker"])
+    router = APIRouter(prefix="/api/v1", tags=["broker"], responses=REFUSALS)
 
     def told(resource: Resource, sums: Sums) -> ResourceAnswer:
         hosts = controller.state.network.hosts

@@ -20,12 +20,15 @@ from battlebrokers.sdn.core.resources import (
 from battlebrokers.sdn.observer import Observer
 from battlebrokers.sdn.rest.api import api_routes
 from battlebrokers.sdn.rest.original import original_routes
+from battlebrokers.sdn.rest.refusals import refusal, refuse_in_words
+from battlebrokers.sdn.rest.switches import UnknownSwitchError, switch_routes
 from battlebrokers.sdn.seats import NoSeatError, UnknownSeatError
 
 _PAGE: Final = Path(__file__).parent / "page.html"
 _STATUS: Final = {
     UnknownResourceError: 404,
     UnknownSubscriberError: 404,
+    UnknownSwitchError: 404,
     AlreadySubscribedError: 409,
     NameTakenError: 409,
     NoSeatError: 409,
@@ -40,12 +43,16 @@ def application(controller: Controller, mode: Mode = Mode.TREE) -> FastAPI:
     @app.exception_handler(BattleError)
     async def explain(_: Request, fault: BattleError) -> JSONResponse:
         status = _STATUS.get(type(fault), 422 if isinstance(fault, InputError) else 503)
-        return JSONResponse({"message": fault.message, "hint": fault.hint}, status_code=status)
+        return refusal(status, fault.message, fault.hint)
+
+    refuse_in_words(app)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(_PAGE)
 
+    observer = Observer(controller)
     app.include_router(original_routes(controller, mode))
-    app.include_router(api_routes(controller, Observer(controller), mode))
+    app.include_router(api_routes(controller, observer, mode))
+    app.include_router(switch_routes(controller, observer))
     return app

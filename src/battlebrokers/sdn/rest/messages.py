@@ -35,6 +35,13 @@ def _checked_ipv4(text: str) -> str:
         raise ValueError(f"{fault.message}: {fault.hint}") from fault
 
 
+def _one_packet(text: str) -> str:
+    size = len(text.encode())
+    if size > _LARGEST_TEXT:
+        raise ValueError(f"{size} bytes do not fit into one packet: at most {_LARGEST_TEXT}")
+    return text
+
+
 Mac = Annotated[str, AfterValidator(_checked_mac), Field(examples=["00:00:00:00:00:01"])]
 HostAddress = Annotated[str, AfterValidator(_checked_ipv4), Field(examples=["10.0.0.1"])]
 
@@ -74,7 +81,7 @@ class TestMessage(Request):
 
     __test__ = False
 
-    text: Annotated[str, Field(max_length=_LARGEST_TEXT)] = "hello"
+    text: Annotated[str, Field(max_length=_LARGEST_TEXT), AfterValidator(_one_packet)] = "hello"
     port: Annotated[int, Field(ge=1, le=65535)] = 5005
 
 

@@ -8,11 +8,12 @@ from battlebrokers.sdn.controller import Controller
 from battlebrokers.sdn.core.addresses import ipv4
 from battlebrokers.sdn.core.resources import Directory, Mode
 from battlebrokers.sdn.rest.messages import OriginalLeaver, OriginalResource, OriginalSubscriber
+from battlebrokers.sdn.rest.refusals import REFUSALS
 
 
 def original_routes(controller: Controller, mode: Mode = Mode.TREE) -> APIRouter:
     """All of them."""
-    router = APIRouter(prefix="/db", tags=["as in the original"])
+    router = APIRouter(prefix="/db", tags=["as in the original"], responses=REFUSALS)
 
     @router.get("/resources/json")
     async def list_resources() -> dict[str, str]:
