@@ -34,7 +34,7 @@ WHAT_IS_LEFT = 'echo "left: $(ip netns list) $(ip -o link | grep -v " lo:") $(pg
 """A line for the end of a script: `left:` and nothing more when everything is gone again."""
 
 
-def script_apart(script: str, folder: Path, timeout: float = 120) -> Result:
+def script_apart(script: str, folder: Path, timeout: float = 300) -> Result:
     """Run a shell script with `bb` on its path and everything it leaves removed."""
     done = subprocess.run(
         [*_APART, "sh", "-c", script], cwd=folder, env=_environment(), capture_output=True, text=True,

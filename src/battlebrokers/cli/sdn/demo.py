@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Console
@@ -36,7 +36,7 @@ def temperature(
     interval: Annotated[str, typer.Option("--interval", help="From one reading to the next.")] = "500ms",
     threshold: Annotated[float, typer.Option("--threshold", help="Above it actuators are triggered, in °C.")] = 24.5,
     seed: Annotated[int, typer.Option("--seed", help="Same seed, same weather.")] = 1,
-    mode: Annotated[str, typer.Option("--mode", help="reactive, group or tree.")] = "tree",
+    mode: Annotated[Literal["reactive", "group", "tree"], typer.Option("--mode", help="Who makes copies.")] = "tree",
     folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="For log and picture.")] = Path("temperature"),
     url: Url = URL,
 ) -> int:
