@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -171,13 +173,29 @@ def jain(shares: list[int]) -> float | None:
     return round(sum(shares) ** 2 / (len(shares) * squares), 4) if squares else None
 
 
-def services(facts: Facts) -> list[Service]:
-    """What each service used, the contender's first."""
+def services(facts: Facts, moved: Bytes) -> list[Service]:
+    """What each service used, the contender's first; `moved` is what went through the contender."""
     order = {"contender": 0, "generator": 1, "host": 2}
     # What Prometheus or sar told may lack any figure; it is in the tables and charts.
     rows = [row for row in where(facts.services, phase=MEASURE).to_pylist() if row["role"] != "observed"]
     rows.sort(key=lambda row: (order.get(row["role"], 3), row["service"]))
-    return [Service(**{name: row[name] for name in Service.__struct_fields__}) for row in rows]
+    counted = {role: _counts_network([row for row in rows if row["role"] == role], moved) for role in order}
+    names = [name for name in Service.__struct_fields__ if name != "network_counted"]
+    return [
+        Service(**{name: row[name] for name in names}, network_counted=counted.get(row["role"], True)) for row in rows
+    ]
+
+
+_LEAST_COUNTED = 0.1
+"""A second of samples at either end of the phase is easily missed, but not nine tenths of all."""
+
+
+def _counts_network(rows: list[dict[str, Any]], moved: Bytes) -> bool:
+    """Whether these services, of one role, were seen to move about as much as they must have moved."""
+    if not rows or rows[0]["role"] == "host":
+        return True
+    seen = sum((row["received_bytes"] or 0) + (row["sent_bytes"] or 0) for row in rows)
+    return seen >= _LEAST_COUNTED * moved.total
 
 
 def count_nodes(facts: Facts, role: str) -> int:

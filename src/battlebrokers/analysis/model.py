@@ -189,6 +189,13 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     read_bytes: int
     written_bytes: int
     samples: int
+    network_counted: Annotated[
+        bool,
+        _about(
+            "False if received_bytes and sent_bytes lack the network: the kernel does not count what a process moves "
+            "with `send` and `recv`."
+        ),
+    ] = True
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,8 +40,8 @@ def summarize(facts: Facts) -> Summary:
         groups=figures.groups(facts),
         tick_ms=manifest.tick_ns / MILLISECOND_NS,
     )
-    services = figures.services(facts)
     volumes = figures.volumes(facts)
+    services = figures.services(facts, volumes)
     trust = judge_trust(facts, seen.latencies, seen.messages, seen.publishing, services)
     expect = manifest.scenario.expect
     judged = [*judge_expectations(expect, seen), *judge_promises(seen.groups), *judge_publishes(expect, seen)]

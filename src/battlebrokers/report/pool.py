@@ -49,6 +49,11 @@ class Pool:
         """Whether none of its runs can be trusted."""
         return all(conclusion.summary.verdict == "VOID" for conclusion in self.conclusions)
 
+    @property
+    def uncounted(self) -> bool:
+        """Whether the network bytes of some service of the run that is shown were not counted."""
+        return any(not service.network_counted for service in self.conclusions[0].summary.services)
+
     def latency(self, kind: str) -> Distribution:
         """All values of one kind in the measure phase."""
         return Distribution.merged(measured(facts, kind) for facts in self.facts)

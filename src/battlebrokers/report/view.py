@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,12 +176,9 @@ def _clipped(value: float) -> str:
     return "∞" if value > 1e6 else f"{value:.2f}"
 
 
-def environment(conclusion: Conclusion, pools: Sequence[Pool]) -> list[tuple[str, str]]:
-    """The machine, the contenders and the versions, as plain pairs."""
-    manifest = conclusion.facts.manifest
-    rows: list[tuple[str, str]] = []
-    for key, value in manifest.host.items():
-        rows += _pairs(key, value)
+def environment(pools: Sequence[Pool]) -> list[tuple[str, str]]:
+    """The machine, the contenders, the versions and settings, as plain pairs."""
+    rows = of_each(pools, _machine)
     for pool in pools:
         contender = pool.conclusions[0].facts.manifest.contender
         rows.append(("contender", f"{contender.name} {contender.version}, {contender.profile}"))
@@ -190,7 +187,30 @@ def environment(conclusion: Conclusion, pools: Sequence[Pool]) -> list[tuple[str
         rows.append(
             ("its configuration", f"sha256 {contender.config_sha256[:16]}" if contender.config_sha256 else NOTHING)
         )
-    rows += [(f"version of {name}", version) for name, version in sorted(manifest.versions.items())]
+    return rows + of_each(pools, _settings)
+
+
+def of_each(pools: Sequence[Pool], rows_of: Callable[[Conclusion], list[tuple[str, str]]]) -> list[tuple[str, str]]:
+    """What holds for every contender, said once; where they differ, each with its contender's name."""
+    found = {pool.label: dict(rows_of(pool.conclusions[0])) for pool in pools}
+    keys = dict.fromkeys(key for rows in found.values() for key in rows)
+    told: list[tuple[str, str]] = []
+    for key in keys:
+        values = {label: rows.get(key, NOTHING) for label, rows in found.items()}
+        if len(set(values.values())) == 1:
+            told.append((key, next(iter(values.values()))))
+        else:
+            told += [(f"{key} ({label})", value) for label, value in values.items()]
+    return told
+
+
+def _machine(conclusion: Conclusion) -> list[tuple[str, str]]:
+    return [pair for key, value in conclusion.facts.manifest.host.items() for pair in _pairs(key, value)]
+
+
+def _settings(conclusion: Conclusion) -> list[tuple[str, str]]:
+    manifest = conclusion.facts.manifest
+    rows = [(f"version of {name}", version) for name, version in sorted(manifest.versions.items())]
     for worker in manifest.workers:
         processes = "1 process" if worker.processes == 1 else f"{worker.processes} processes"
         ticks = f", in ticks of {format_duration(worker.tick_ns)}" if worker.tick_ns else ""

@@ -218,6 +218,31 @@ def test_the_environment_is_told_in_words_and_units(make_run):
     assert "steal visible yes local ports 32768, 60999 open files soft 20 000" in text
 
 
+def test_a_battle_tells_once_what_its_contenders_share_and_each_where_they_differ(make_run):
+    runs = battle(make_run, blocks=1)
+    runs[1].measure_s, runs[1].workers = 20, 2
+    runs = [runs[0], runs[1].lifelike(rate=20, base_ms=2.0)]
+    text = text_of(page(*runs))
+    assert "measure (mosquitto) 30 s, from 5 s measure (amqtt) 20 s, from 5 s" in text
+    assert text.count("warm-up 5 s, from 0 s") == 1
+    assert "worker w1 (mosquitto) – worker w1 (amqtt) 1 process on lab" in text
+    assert text.count("cpu model Example CPU") == 1
+
+
+def test_network_bytes_nobody_counted_are_not_shown_as_none(make_run):
+    run = make_run().healthy()
+    run.rows["services"] = []
+    run.service("amqtt", "contender", 40.0, received_bytes=26, sent_bytes=26)
+    run.service("worker-1", "generator", 30.0, received_bytes=400_000, sent_bytes=410_000)
+    html = page(run)
+    assert "amqtt contender 40 % 40 % 40 % 50 MiB – – 0 B" in text_of(html)
+    assert "worker-1 generator 30 % 30 % 30 % 50 MiB 391 KiB 400 KiB 0 B" in text_of(html)
+    assert "there it says –" in text_of(html)
+    (summary,) = island(html)["summaries"].values()
+    counted = {one["service"]: one["network_counted"] for one in summary["services"]}
+    assert counted == {"amqtt": False, "worker-1": True}
+
+
 def test_a_wait_between_connecting_and_the_load_is_told(make_run):
     run = make_run(connect_s=30).healthy()
     run.add(
