@@ -45,16 +45,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     """Pick those that run alone or all others; send those that share something costly to one xdist worker."""
     if wanted := config.getoption("--alone"):
-        picked = [item for item in items if (item.get_closest_marker("alone") is not None) == (wanted == "only")]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(picked)])
-        items[:] = picked
+        is_wanted = {item: (item.get_closest_marker("alone") is not None) == (wanted == "only") for item in items}
+        config.hook.pytest_deselected(items=[item for item in items if not is_wanted[item]])
+        items[:] = [item for item in items if is_wanted[item]]
     for item in items:
         if shared := _shared(item):
             item.add_marker(pytest.mark.xdist_group(shared))
+    yield
+    if config.getoption("loadgroup", False):
+        _name_groups(items)
+
+
+def _name_groups(items: list[pytest.Item]) -> None:
+    """Do what pytest-xdist 3.8 means to do: it writes the group into a field that pytest 9.2 no longer reads.
+
+    Without the group in a test's id every process starts its own Spark and its own brokers, and nothing says so;
+    tests/unit/test_spreading.py does.
+    """
+    for item in items:
+        groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
+        ending = f"@{'_'.join(groups)}"
+        if groups and not item.nodeid.endswith(ending):
+            item._id = type(item._id).parse(item.nodeid + ending)  # type: ignore[attr-defined]
 
 
 def _shared(item: pytest.Item) -> str | None:

@@ -51,7 +51,9 @@ def contender_params(*, quick_only: bool = False, together: bool = False) -> lis
     """One parameter each; those of a contender that is shared go to one process, so that it is started once."""
     names = [contender.name for contender in load_contenders() if speaks_plain_mqtt(contender)]
     return [
-        pytest.param(name, marks=[*slow(name), *([pytest.mark.xdist_group(name)] if together else [])], id=name)
+        pytest.param(
+            name, marks=[*slow(name), *([pytest.mark.xdist_group(f"contender {name}")] if together else [])], id=name
+        )
         for name in names
         if not (quick_only and name in SLOW)
     ]

@@ -29,6 +29,8 @@ def start(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_DIRS": str(folder),
         "SPARK_WORKER_DIR": str(folder),
+        # Executors inherit it: all of them live for a minute, and compiling thoroughly takes longer than it saves.
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen([str(SPARK_HOME / "bin" / "spark-class"), *arguments], env=env, stdout=log, stderr=log)
@@ -95,7 +97,7 @@ def test_a_cluster_gives_the_same_tables(tmp_path, cluster):
     with Analyst.start("local[2]", expected_events=100_000, idle=False) as analyst:
         analyst.analyze(str(run))
         analyst.decode([str(capture)], str(tmp_path / "capture"), {"10.0.0.1": "broker"})
-    with Analyst.start(cluster, idle=False) as analyst:
+    with Analyst.start(cluster, expected_events=100_000, idle=False) as analyst:
         analyst.analyze(str(run), out=str(elsewhere))
         analyst.decode([str(capture)], str(elsewhere / "capture"), {"10.0.0.1": "broker"})
     for table in DERIVED:
