@@ -294,7 +294,7 @@ def _changes(bench: Bench, network: BenchNetwork, story: Story) -> Iterator[Figu
         one = found[mode] = sdn_changes.trials(bench, network, mode, 3 if bench.quick else count)
         story.changes[mode] = Changes.of(one.trials, one.answer_ns, one.join_ns, one.unsubscribed, one.subscribed)
     trials = sum(one.trials for one in found.values())
-    under = f"{sdn_changes.RATE:g} messages/s, {', '.join(f'{one.trials} {mode}' for mode, one in found.items())}"
+    under = ", ".join(f"{one.trials} {mode} at {one.rate:g} messages/s" for mode, one in found.items())
     yield judged(_UNSUBSCRIBED, sum(one.unsubscribed for one in found.values()), trials, target=1, unit="trials",
                  note=f"no copy of what was sent after an unsubscribe was answered; {under}")  # fmt: skip
     yield judged(_SUBSCRIBED, sum(one.subscribed for one in found.values()), trials, target=1, unit="trials",
@@ -310,5 +310,5 @@ def _killed(bench: Bench, network: BenchNetwork, story: Story, mode: str) -> Fig
         f"{mode}: {survived.received} of {survived.expected} copies came, {survived.without_s:.1f} s without controller"
     )
     return judged(_KILLED[mode], survived.received, survived.expected, target=1, unit="copies",
-                  note=f"controller killed and restarted at {sdn_changes.RATE:g} messages/s, {mode}: "
+                  note=f"controller killed and restarted at {survived.rate:g} messages/s, {mode}: "
                        "came ÷ sent")  # fmt: skip

@@ -7,6 +7,8 @@ subscribe was answered. A neighbour at the same switch tells when a message was 
 from __future__ import annotations
 
 import bisect
+import socket
+import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +20,12 @@ from benchmarks.sdn_network import BenchNetwork
 from benchmarks.sdn_traffic import LoggedLoad, Traffic
 
 RATE = 2000.0
-_STAY_S = 0.012
-_AWAY_S = 0.012
+_STAY_NS = 4_000_000
+_SENT_AT = struct.Struct("<4s4xQQ")
+"""In a message: the load program's mark, its number, when it was sent."""
+_PAYLOAD_AT = 42
+_MARK = b"BBL1"
+_LOWEST_RATE = 100.0
 _MORE = 1.05
 """Of the trials a few tell nothing, on a machine that is busy otherwise."""
 _FOR_EVER = 1 << 63
@@ -52,9 +58,16 @@ class Judged(msgspec.Struct, frozen=True):
     """Asked → answered."""
     join_ns: list[int]
     """Answered → first copy; less than nothing when it was there before the answer."""
+    rate: float = RATE
 
 
-def judge(trials: Sequence[Trial], sent_ns: Sequence[int], member: dict[int, int], neighbour: dict[int, int]) -> Judged:
+def judge(
+    trials: Sequence[Trial],
+    sent_ns: Sequence[int],
+    member: dict[int, int],
+    neighbour: dict[int, int],
+    rate: float = RATE,
+) -> Judged:
     """What the logs say about every trial: `member` came and went, `neighbour` stayed; message → when it came."""
     told = unsubscribed = subscribed = 0
     join_ns, answer_ns = [], []
@@ -76,7 +89,7 @@ def judge(trials: Sequence[Trial], sent_ns: Sequence[int], member: dict[int, int
         came = [member[one] for one in from_the_question if member.get(one, 0) > trial.asked_ns]
         if came:
             join_ns.append(min(came) - trial.answered_ns)
-    return Judged(told, unsubscribed, subscribed, answer_ns, join_ns)
+    return Judged(told, unsubscribed, subscribed, answer_ns, join_ns, rate)
 
 
 def trials(bench: Bench, network: BenchNetwork, mode: str, count: int) -> Judged:
@@ -84,26 +97,51 @@ def trials(bench: Bench, network: BenchNetwork, mode: str, count: int) -> Judged
     count = round(count * _MORE)
     traffic = network.ours(mode, _NEIGHBOUR + 1)
     address, name = traffic.targets[0].ipv4, network.subscribers[_MEMBER]
+    rate = _carried(network, traffic)
     network.unsubscribe(address, name)
-    load = LoggedLoad(network.loader, traffic, RATE, count * 2.0 + 60, network.folder / "changes.log")
+    load = LoggedLoad(network.loader, traffic, rate, count * 2.0 + 60, network.folder / "changes.log")
     done: list[Trial] = []
+    door = network.lab.frame_socket(network.subscribers[_NEIGHBOUR])
     try:
         for number in range(count):
             asked = time.monotonic_ns()
             network.subscribe(address, name)
             answered = time.monotonic_ns()
-            time.sleep(_STAY_S)
+            _until_copied(door, answered + _STAY_NS)
             left = time.monotonic_ns()
             network.unsubscribe(address, name)
-            done.append(Trial(asked, answered, left, time.monotonic_ns()))
-            time.sleep(_AWAY_S)
+            gone = time.monotonic_ns()
+            _until_copied(door, gone + _STAY_NS)
+            done.append(Trial(asked, answered, left, gone))
             if (number + 1) % 100 == 0:
                 bench.say(f"{mode}: {number + 1} of {count} subscriptions begun and ended under load")
         _, log = load.end()
     finally:
         load.kill()
+        door.close()
         network.subscribe(address, name)
-    return judge(done, log.sent_ns, log.received_ns[_MEMBER], log.received_ns[_NEIGHBOUR])
+    return judge(done, log.sent_ns, log.received_ns[_MEMBER], log.received_ns[_NEIGHBOUR], rate)
+
+
+def _carried(network: BenchNetwork, traffic: Traffic) -> float:
+    """The usual rate; half of it, and so on, where this machine does not even carry that in peace."""
+    rate = RATE
+    network.warm(traffic)
+    while rate > _LOWEST_RATE and not network.loader.run(traffic, rate, 2.0, nap_us=0).was_carried(2.0):
+        rate /= 2
+        network.settle()
+    return rate
+
+
+def _until_copied(door: socket.socket, sent_ns: int) -> None:
+    """Wait until a message that was sent later than that has reached the neighbour."""
+    door.settimeout(10)
+    newest = 0
+    while newest <= sent_ns:
+        frame = door.recv(2048)
+        if len(frame) >= _PAYLOAD_AT + _SENT_AT.size:
+            mark, _, stamp = _SENT_AT.unpack_from(frame, _PAYLOAD_AT)
+            newest = stamp if mark == _MARK else newest
 
 
 class Survived(msgspec.Struct, frozen=True):
@@ -113,11 +151,13 @@ class Survived(msgspec.Struct, frozen=True):
     received: int
     without_s: float
     """How long there was no controller that knew its switches."""
+    rate: float
 
 
 def killed(network: BenchNetwork, traffic: Traffic) -> Survived:
     """SIGKILL in the midst of traffic, a while without anybody, and a new controller that finds everything again."""
-    load = LoggedLoad(network.loader, traffic, RATE, 120, network.folder / "killed.log")
+    rate = _carried(network, traffic)
+    load = LoggedLoad(network.loader, traffic, rate, 120, network.folder / "killed.log")
     try:
         time.sleep(0.5)
         began = time.monotonic()
@@ -131,4 +171,4 @@ def killed(network: BenchNetwork, traffic: Traffic) -> Survived:
         outcome, _ = load.end()
     finally:
         load.kill()
-    return Survived(outcome.expected, outcome.received, without_s)
+    return Survived(outcome.expected, outcome.received, without_s, rate)

@@ -45,6 +45,7 @@ static volatile sig_atomic_t stopped;
 static uint64_t n_sent, send_errors, began_ns, stray;
 static volatile uint64_t ended_ns, newest_arrival_ns;
 static int keeps_log;
+static uint64_t real_ahead_ns;  /* of the monotonic clock; the kernel stamps datagrams with the real one */
 
 static uint64_t now_ns(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000ull + t.tv_nsec; }
 static void sleep_until(uint64_t ns) {
@@ -135,7 +136,7 @@ static void take(struct receiver *receiver, const uint8_t *data, size_t size, ui
     else receiver->newest = body.number + 1;
     newest_arrival_ns = now;
     if (n_latencies < MOST_LATENCIES) {
-        uint64_t latency = now - body.sent_ns;
+        uint64_t latency = now > body.sent_ns ? now - body.sent_ns : 0;
         latencies[n_latencies++] = latency > UINT32_MAX ? UINT32_MAX : (uint32_t)latency;
     }
     if (keeps_log && body.publisher == 0 && n_arrivals < most_arrivals)
@@ -159,20 +160,33 @@ static void drain_stream(struct receiver *receiver) {
     }
 }
 
+/* When the kernel had it, whatever else this process was doing then. */
+static uint64_t arrived_ns(struct msghdr *head, uint64_t now) {
+    for (struct cmsghdr *note = CMSG_FIRSTHDR(head); note; note = CMSG_NXTHDR(head, note))
+        if (note->cmsg_level == SOL_SOCKET && note->cmsg_type == SCM_TIMESTAMPNS) {
+            struct timespec t;
+            memcpy(&t, CMSG_DATA(note), sizeof t);
+            return t.tv_sec * 1000000000ull + t.tv_nsec - real_ahead_ns;
+        }
+    return now;
+}
+
 static void drain(struct receiver *receiver) {
     static uint8_t room[BATCH][FRAME_BYTES];
+    static uint8_t notes[BATCH][64];
     static struct mmsghdr calls[BATCH];
     static struct iovec pieces[BATCH];
     if (prefix_bytes) { drain_stream(receiver); return; }
     for (;;) {
         for (int at = 0; at < BATCH; at++) {
             pieces[at] = (struct iovec){ room[at], FRAME_BYTES };
-            calls[at].msg_hdr = (struct msghdr){ .msg_iov = &pieces[at], .msg_iovlen = 1 };
+            calls[at].msg_hdr = (struct msghdr){ .msg_iov = &pieces[at], .msg_iovlen = 1,
+                                                 .msg_control = notes[at], .msg_controllen = sizeof notes[at] };
         }
         int got = recvmmsg(receiver->fd, calls, BATCH, MSG_DONTWAIT, NULL);
         if (got <= 0) return;
         uint64_t now = now_ns();
-        for (int at = 0; at < got; at++) take(receiver, room[at], calls[at].msg_len, now);
+        for (int at = 0; at < got; at++) take(receiver, room[at], calls[at].msg_len, arrived_ns(&calls[at].msg_hdr, now));
         if (got < BATCH) return;
     }
 }
@@ -230,6 +244,7 @@ int main(int count, char **words) {
     for (char *word = strtok(words[9], ","); word && n_receivers < MOST; word = strtok(NULL, ",")) {
         struct receiver *receiver = &receivers[n_receivers++];
         receiver->fd = atoi(word);
+        if (!prefix_bytes) setsockopt(receiver->fd, SOL_SOCKET, SO_TIMESTAMPNS, &(int){ 1 }, sizeof(int));
         receiver->seen = calloc((most * n_publishers >> 3) + 1, 1);
         if (prefix_bytes) receiver->rest = malloc(STREAM_BYTES);
         if (!prefix_bytes) drain(receiver);  /* what an earlier load left behind is nobody's */
@@ -242,6 +257,10 @@ int main(int count, char **words) {
         most_arrivals = most * n_receivers;
         arrivals = malloc(most_arrivals * sizeof *arrivals); sent_at = calloc(most, sizeof *sent_at);
     }
+    struct timespec real;
+    uint64_t before = now_ns();
+    clock_gettime(CLOCK_REALTIME, &real);
+    real_ahead_ns = real.tv_sec * 1000000000ull + real.tv_nsec - before;
     signal(SIGTERM, on_term);
     pthread_t sender;
     pthread_create(&sender, NULL, sending, NULL);

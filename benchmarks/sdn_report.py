@@ -76,7 +76,8 @@ def tables(story: Story) -> Iterator[Table]:
             for one in sorted(story.uplink, key=lambda one: _place(one.name))
         ]
         yield ("Packets where the network is narrow", ("Two sensors at one uplink, 200 readings each, 7 subscribers of "
-               "which 6 are beyond the first link. TCP's acknowledgements count for Mosquitto."),
+               "which 6 are beyond the first link. TCP's acknowledgements count for Mosquitto, "
+               "the controller's beacons (one a second) for ours."),
                ["", "publisher's uplink", "formula", "first link", "formula"], rows)  # fmt: skip
     lines = _lines(story)
     if lines:
@@ -99,11 +100,11 @@ def tables(story: Story) -> Iterator[Table]:
                rows)  # fmt: skip
     if story.killed:
         rows = [
-            [mode, f"{one.expected:,}", f"{one.received:,}", f"{one.without_s:.1f}"]
+            [mode, f"{one.rate:g}", f"{one.expected:,}", f"{one.received:,}", f"{one.without_s:.1f}"]
             for mode, one in sorted(story.killed.items())
         ]
         yield ("A controller killed under load", "SIGKILL, a second of nothing, and a new one.",
-               ["", "copies sent", "copies that came", "seconds without controller"], rows)  # fmt: skip
+               ["", "messages/s", "copies sent", "copies that came", "seconds without controller"], rows)  # fmt: skip
 
 
 def markdown(story: Story) -> str:

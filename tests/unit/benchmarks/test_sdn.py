@@ -130,7 +130,7 @@ def full_story() -> Story:
         uplink=[Uplink("peer-to-peer", 2800, 2400, 2800, 2400, 0)],
         busy={"tree": Busy("tree", 7000, 1.0, 0, 0, 6, 6)},
         changes={"tree": Changes.of(2, [5_000_000, 7_000_000], [-1_000_000, 2_000_000], 2, 2)},
-        killed={"tree": Survived(100, 100, 1.5)},
+        killed={"tree": Survived(100, 100, 1.5, 2000)},
     )
 
 
@@ -150,9 +150,9 @@ def test_the_page_is_well_formed_needs_nothing_from_elsewhere_and_has_every_tabl
 def test_what_was_not_measured_again_stays(tmp_path: Path) -> None:
     output = tmp_path / "latest.json"
     with kept(output) as story:
-        story.killed["tree"] = Survived(10, 10, 1.0)
+        story.killed["tree"] = Survived(10, 10, 1.0, 2000)
     with kept(output) as story:
-        story.killed["group"] = Survived(5, 5, 1.0)
+        story.killed["group"] = Survived(5, 5, 1.0, 2000)
     assert set(msgspec.json.decode((tmp_path / "sdn.json").read_bytes(), type=Story).killed) == {"tree", "group"}
     assert "group" in (tmp_path / "sdn.md").read_text()
     assert (tmp_path / "sdn.html").exists()
