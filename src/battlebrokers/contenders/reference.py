@@ -48,6 +48,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`speak.websocket` besides", dialect.WebSocketSpeech),
     ("`speak.mqtt` besides", dialect.MqttSpeech),
     ("`speak.amqp` besides", dialect.AmqpSpeech),
+    ("`speak.udp` besides", dialect.UdpSpeech),
     ("`subscribe`", dialect.Subscribe),
     ("`notification`", dialect.Notified),
     ("A step", dialect.Step),
