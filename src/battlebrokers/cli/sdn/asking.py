@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Annotated, Any
 
@@ -18,10 +20,14 @@ URL = "http://127.0.0.1:8080"
 def asked(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
     """What the controller answers; raises what to tell people otherwise."""
     data = json.dumps(body).encode() if body is not None else None
-    if not url.startswith(("http://", "https://")):
-        raise UsageError(f"'{url}' is no URL of a controller", hint="for example http://127.0.0.1:8080")
+    if not _is_url(url):
+        raise UsageError(f"'{url}' is no URL of a controller", hint=f"for example {URL}")
+    # What people type for a resource may hold anything.
     request = urllib.request.Request(  # noqa: S310 (http or https, see above)
-        url.rstrip("/") + path, data, {"Content-Type": "application/json"}, method=method
+        url.rstrip("/") + urllib.parse.quote(path, safe="/:?=&%"),
+        data,
+        {"Content-Type": "application/json"},
+        method=method,
     )
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
@@ -31,15 +37,37 @@ def asked(url: str, method: str, path: str, body: dict[str, Any] | None = None) 
     except OSError as fault:
         reason = getattr(fault, "reason", fault)
         raise EnvironmentNotReady(f"no controller at {url}: {reason}", hint="start one: bb sdn controller") from fault
-    return json.loads(told) if told else None
+    except http.client.HTTPException as fault:
+        raise _no_controller(url) from fault
+    try:
+        return json.loads(told) if told else None
+    except ValueError as fault:
+        raise _no_controller(url) from fault
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+
+
+def _no_controller(url: str) -> ContenderError:
+    return ContenderError(f"what answers at {url} is no controller", hint="give its URL with --url or BB_SDN")
 
 
 def _refusal(fault: urllib.error.HTTPError) -> Exception:
     try:
         told = json.loads(fault.read())
     except ValueError:
-        return ContenderError(f"the controller answered {fault.code}")
+        told = None
+    if not isinstance(told, dict):
+        return ContenderError(f"the controller answered {fault.code}", hint="is it a controller? see --url")
     if "message" in told:
-        return InputError(str(told["message"]), hint=str(told.get("hint", "")))
-    mistakes = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in told.get("detail", [])]
-    return InputError("; ".join(mistakes) or f"the controller answered {fault.code}")
+        kind = EnvironmentNotReady if fault.code == http.HTTPStatus.SERVICE_UNAVAILABLE else InputError
+        return kind(str(told["message"]), hint=str(told.get("hint", "")))
+    detail = told.get("detail")
+    if not isinstance(detail, list):
+        return ContenderError(f"the controller answered {fault.code}: {detail}", hint="is it a controller? see --url")
+    return InputError("; ".join(f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in detail))

@@ -161,8 +161,8 @@ def _numbered(said: TopologyFile) -> Topology:
 def _generate(shape: str, switches: int, hosts_each: int) -> TopologyFile:
     if not 1 <= switches <= _MOST_SWITCHES or switches * hosts_each > _MOST_HOSTS:
         raise InputError(
-            f"{shape}:{switches}x{hosts_each} is too large",
-            hint=f"at most {_MOST_SWITCHES} switches and {_MOST_HOSTS} hosts in all",
+            f"{shape}:{switches}x{hosts_each} cannot be built",
+            hint=f"1 to {_MOST_SWITCHES} switches and at most {_MOST_HOSTS} hosts in all",
         )
     names = [f"s{number}" for number in range(1, switches + 1)]
     links = [[names[_parent(shape, at)], names[at]] for at in range(1, switches)]
