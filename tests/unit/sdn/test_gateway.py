@@ -7,11 +7,13 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from battlebrokers.errors import BattleError
 from battlebrokers.protocols.mqtt.decode import decode
 from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.framing import split_frames
@@ -38,9 +40,11 @@ from battlebrokers.protocols.mqtt.packets import (
 )
 from battlebrokers.protocols.mqtt.properties import Properties
 from battlebrokers.sdn.core.network import Port
+from battlebrokers.sdn.gateway.feet import LabFeet
 from battlebrokers.sdn.gateway.gateway import Gateway
 from battlebrokers.sdn.gateway.registry import Listed
 from battlebrokers.sdn.gateway.settings import Away, Limits, Settings
+from battlebrokers.sdn.lab.laboratory import Laboratory
 from battlebrokers.sdn.lab.topology import LabHost
 from support.examples import examples
 
@@ -465,6 +469,18 @@ async def test_one_direction_needs_one_host() -> None:
         only_speaks.say(Publish("a", b"1", 1, packet_id=1))
         assert await only_speaks.answer() == PubAck(1)
         assert memory.sent == [("a", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("publish_as", "subscribe_as", "words"),
+    [(None, None, "needs a host"), ("h1", "h1", "cannot do both"), ("h1", None, "no lab is up")],
+)
+def test_wrong_hosts_are_explained(
+    tmp_path: Path, publish_as: str | None, subscribe_as: str | None, words: str
+) -> None:
+    with pytest.raises(BattleError, match=words) as told:
+        LabFeet(Laboratory(tmp_path), publish_as, subscribe_as, 5005)
+    assert told.value.hint
 
 
 async def test_bytes_that_come_one_by_one_are_understood() -> None:

@@ -54,7 +54,8 @@ class Gateway:
         if registry is None:
             mac, ipv4 = (hears.mac, hears.ipv4) if hears else ("", "")
             registry = self._rest = RestRegistry(settings.url, settings.mode, mac, ipv4)
-        self._topics = Topics(registry, self._interest, hears.mac if hears else None, settings.limits)
+        speaks = feet.publisher.mac if feet.publisher else None
+        self._topics = Topics(registry, self._interest, hears.mac if hears else None, speaks, settings.limits)
 
     async def start(self) -> int:
         """Begin; returns the port clients find it at."""
@@ -200,7 +201,7 @@ class Gateway:
                 await pending
         except NotForwarded as why:
             self.counters.not_forwarded[why.kind] += 1
-            _LOG.warning("the will of client %s on %.80s is not forwarded: %s", client_id, will.topic, why.words)
+            _LOG.info("the will of client %r on %.80r is not forwarded: %s", client_id, will.topic, why.words)
         else:
             self.counters.wills += 1
 

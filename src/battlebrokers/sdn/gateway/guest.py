@@ -155,7 +155,7 @@ class Guest:
 
     def complain(self, fault: MalformedPacket, frame: bytes) -> None:
         """Bytes that are no MQTT; the connection is to end."""
-        _LOG.info("%s %s: %s", self._connection.peer, self.client_id, fault)
+        _LOG.info("%s %r: %s", self._connection.peer, self.client_id, fault)
         if self._welcome:
             self._house.counters.malformed += 1
             self.end(fault.reason)
@@ -243,12 +243,9 @@ class Guest:
 
     def _not_forwarded(self, packet: Publish, why: NotForwarded) -> None:
         self._house.counters.not_forwarded[why.kind] += 1
-        if not self._complained:
-            self._complained = True
-            _LOG.warning(
-                "a message of client %s on %.80s is not forwarded: %s (told once per client)",
-                self.client_id, packet.topic, why.words,
-            )  # fmt: skip
+        self._tell_once(
+            f"a message of client {self.client_id!r} on {packet.topic[:80]!r} is not forwarded: {why.words}"
+        )
         if packet.packet_id is None:
             return
         if self.version == V5:
@@ -267,7 +264,7 @@ class Guest:
                 try:
                     new = await self._house.subscribe(self, request)
                 except NotForwarded as why:
-                    _LOG.warning("client %s does not get %.80s: %s", self.client_id, request.filter, why.words)
+                    self._tell_once(f"client {self.client_id!r} does not get {request.filter[:80]!r}: {why.words}")
                     reason = IMPLEMENTATION
                 else:
                     if request.retain_handling == 0 or (request.retain_handling == 1 and new):
@@ -295,6 +292,11 @@ class Guest:
         ended = [self._house.unsubscribe(self, one) for one in packet.filters]
         reasons = tuple(0 if one else NO_SUBSCRIPTION for one in ended) if self.version == V5 else ()
         self._connection.say(UnsubAck(packet.packet_id, reasons))
+
+    def _tell_once(self, words: str) -> None:
+        # Else a client could fill a disk.
+        _LOG.log(logging.DEBUG if self._complained else logging.WARNING, "%s", words)
+        self._complained = True
 
     def _leave(self, *, with_will: bool) -> None:
         if self._welcome and not self._gone:

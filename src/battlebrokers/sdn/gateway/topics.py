@@ -45,11 +45,14 @@ class Topic:
 class Topics:
     """All topics one gateway has to do with."""
 
-    def __init__(self, registry: Registry, interest: Interest[Any], hears: str | None, limits: Limits) -> None:
+    def __init__(
+        self, registry: Registry, interest: Interest[Any], hears: str | None, speaks: str | None, limits: Limits
+    ) -> None:
         self._registry = registry
         self._interest = interest
         self._hears = hears
         """The subscribing host's MAC address; None: no such host."""
+        self._speaks = speaks
         self._limits = limits
         self._topics: dict[str, Topic] = {}
         self._names: dict[str, str] = {}
@@ -150,6 +153,9 @@ class Topics:
             self._names[told.address] = topic.name
         topic.from_resource = told.from_resource
         topic.heard = self._hears in told.subscribers
+        if self._speaks in told.subscribers:
+            words = "the publishing host is subscribed to it, so the network drops what it publishes"
+            self._tell_once(topic, f"resource {topic.address} ({topic.name!r}): {words}")
 
     def _lose(self, topic: Topic) -> None:
         if self._names.get(topic.address) == topic.name:
@@ -162,10 +168,14 @@ class Topics:
         return wanted and (self._can_hear(topic) if topic.address else topic.name in self._interest.exact())
 
     def _can_hear(self, topic: Topic) -> bool:
-        if topic.address and not topic.from_resource and topic.name not in self._told:
-            self._told.add(topic.name)
-            _LOG.warning("%s", _from_publisher(topic))
+        if topic.address and not topic.from_resource:
+            self._tell_once(topic, _from_publisher(topic))
         return bool(topic.address) and topic.from_resource
+
+    def _tell_once(self, topic: Topic, words: str) -> None:
+        if topic.name not in self._told:
+            self._told.add(topic.name)
+            _LOG.warning("%s", words)
 
     async def _hear_one(self, topic: Topic) -> None:
         async with topic.lock:
@@ -204,7 +214,7 @@ class Topics:
                 try:
                     await doing
                 except NotForwarded as why:
-                    _LOG.info("%s", why.words)
+                    _LOG.debug("%s", why.words)
 
         faults = await asyncio.gather(*map(one, work), return_exceptions=True)
         for fault in faults:
@@ -234,6 +244,6 @@ def _is_topic(name: str) -> bool:
 
 def _from_publisher(topic: Topic) -> str:
     return (
-        f"resource {topic.address} ({topic.name}) keeps the publisher's address, so its messages cannot be told apart: "
+        f"resource {topic.address} ({topic.name!r}) keeps the publisher's address, so nobody can tell its topic: "
         "create it with `--from resource`"
     )
