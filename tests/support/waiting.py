@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,3 +17,11 @@ def until(condition: Callable[[], Found], seconds: float = 60, what: str = "it")
         assert time.monotonic() < deadline, f"waited for {what} in vain"
         time.sleep(0.02)
     return found
+
+
+async def eventually(condition: Callable[[], object], seconds: float = 30, what: str = "it") -> None:
+    """As `until`, in an event loop that goes on meanwhile."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited for {what} in vain"
+        await asyncio.sleep(0.005)

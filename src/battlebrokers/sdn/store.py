@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from battlebrokers.errors import EnvironmentNotReady, InputError
+from battlebrokers.sdn.core import addresses
 from battlebrokers.sdn.core.network import Host, Network, Port
 from battlebrokers.sdn.core.resources import Directory, Resource
 
@@ -67,12 +68,14 @@ class Store:
         if self._path is None or not self._path.exists():
             return Memory(secrets.token_bytes(_SECRET_BYTES))
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Memory)
-        except (OSError, msgspec.MsgspecError) as fault:
+            memory = msgspec.json.decode(self._path.read_bytes(), type=Memory)
+            _check(memory)
+        except (OSError, msgspec.MsgspecError, InputError) as fault:
             raise InputError(
                 f"{self._path}: the broker's state cannot be read: {fault}",
                 hint="move the file away to start with an empty broker",
             ) from fault
+        return memory
 
     def save(self, memory: Memory) -> None:
         """Replace what was kept; a crash leaves the old or the new, never half."""
@@ -81,6 +84,8 @@ class Store:
         fresh = self._path.with_suffix(".new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            # The secret is in it: nobody else may read it, not even for a moment.
+            fresh.touch(0o600)
             fresh.write_bytes(msgspec.json.encode(memory))
             fresh.chmod(0o600)
             fresh.replace(self._path)
@@ -88,3 +93,16 @@ class Store:
             raise EnvironmentNotReady(
                 f"{self._path}: the broker's state cannot be written: {fault}", hint="give another file with --state"
             ) from fault
+
+
+def _check(memory: Memory) -> None:
+    """Addresses that are none would come to light in a switch only."""
+    for resource in memory.resources:
+        if not addresses.is_resource(addresses.ipv4(resource.address)):
+            raise InputError(f"'{resource.address}' is not the address of a resource")
+        for mac, ipv4 in resource.subscribers.items():
+            addresses.mac(mac)
+            addresses.host_ipv4(ipv4)
+    for host in memory.hosts:
+        addresses.mac(host.mac)
+        addresses.ipv4(host.ipv4)

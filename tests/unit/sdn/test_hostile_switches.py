@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from unittest import mock
 
@@ -38,6 +37,7 @@ from support.hostile_switch import (
     port,
     said,
 )
+from support.waiting import eventually as until
 
 A, B = ("00:00:00:00:01:01", "10.0.0.1"), ("00:00:00:00:01:02", "10.0.0.2")
 
@@ -69,13 +69,6 @@ class Scene:
     def malformed(self) -> int:
         now = sum(one.counts.malformed for one in self.controller.channels.values())
         return self.controller.past.malformed + now
-
-
-async def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "in vain"
-        await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
