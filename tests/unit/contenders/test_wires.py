@@ -71,3 +71,10 @@ def test_a_broker_by_url_is_told_by_its_address_and_port() -> None:
 
 def test_a_host_without_an_address_has_no_wire() -> None:
     assert wires_of_url(parse_broker_url("mqtt://nowhere.invalid:1883")) == []
+
+
+def test_a_service_may_say_which_packets_are_its_own() -> None:
+    switches = {wire.service: wire for wire in wires_of(find_contender("sdn"), {"http": 8080, "openflow": 6653}, "::1")}
+    assert switches["switches"].interface == "any"
+    assert switches["switches"].filter == "udp portrange 20000-29999"
+    assert switches["controller"].filter == "port 6653"
