@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ import pytest
 from aiohttp import web
 
 from battlebrokers.analysis.summary import build_summary
+from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.errors import ContenderError
+from battlebrokers.protocols.base import Failure
 from battlebrokers.run.orchestrator import Orchestrator, RunRequest
 from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import load_scenario
@@ -95,6 +98,7 @@ class MadeUp:
     messages: int = 0
     refuse: str = ""
     fail_every: int = 0
+    late_every: int = 0
     on_message: Callable[[], None] = lambda: None
 
     async def alive(self, _: web.Request) -> web.Response:
@@ -119,6 +123,8 @@ class MadeUp:
         assert body["topic"] == f"a/{self.devices[request.query['of']]}"
         self.messages += 1
         self.on_message()
+        if self.late_every and not self.messages % self.late_every:
+            await asyncio.sleep(5)
         if self.fail_every and not self.messages % self.fail_every:
             return web.Response(status=500, text="again later")
         return web.Response()
@@ -140,8 +146,9 @@ async def made_up(tmp_path):
     await runner.cleanup()
 
 
-def orchestrator_of(tmp_path, *, messages: int) -> Orchestrator:
-    loaded = load_scenario(str(write_scenario(tmp_path, SPEAKERS.replace("MESSAGES", str(messages)))))
+def orchestrator_of(tmp_path, *, messages: int, quiet: str = "500ms") -> Orchestrator:
+    text = SPEAKERS.replace("MESSAGES", str(messages)).replace("quiet: 500ms", f"quiet: {quiet}")
+    loaded = load_scenario(str(write_scenario(tmp_path, text)))
     return Orchestrator(RunRequest(loaded, str(tmp_path / "made-up.yaml"), 1, tmp_path / "runs"))
 
 
@@ -153,6 +160,19 @@ async def test_answers_of_500_are_recorded_and_everybody_is_removed(made_up, tmp
     outcomes = Counter((row["outcome"], row["reason"]) for row in rows)
     assert outcomes == {("acked", None): 180, ("refused", 500): 20}
     assert (made_up.seen, made_up.devices) == (20, {})
+
+
+async def test_how_long_an_answer_may_take_is_said_in_the_contenders_file(made_up, tmp_path):
+    made_up.late_every = 10
+    spec = tmp_path / "made-up.yaml"
+    spec.write_text(spec.read_text().replace("  http: {publish", "  http: {answer_within_s: 1.5, publish"))
+    folder = await orchestrator_of(tmp_path, messages=10, quiet="4s").run()
+    assert folder.read_manifest().state == "finished"
+    rows = pq.read_table(folder.table(PUBLISHES)).to_pylist()
+    outcomes = Counter((row["outcome"], row["reason"]) for row in rows)
+    assert outcomes == {("acked", None): 180, ("failed", Failure.TIMEOUT): 20}
+    took_ns = [row["acked_ns"] - row["sent_ns"] for row in rows if row["outcome"] == "failed"]
+    assert min(took_ns) >= 1_500 * MILLISECOND_NS
 
 
 async def test_a_refused_registration_is_the_brokers_failure_and_leaves_nothing_behind(made_up, tmp_path):

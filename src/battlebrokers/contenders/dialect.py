@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from battlebrokers.contenders.strict import OneOrMany, Strict
-from battlebrokers.protocols.script import Verb, Way
+from battlebrokers.protocols.script import ANSWER_WITHIN_S, Verb, Way
 
 VERBS: tuple[Verb, ...] = ("get", "post", "put", "patch", "delete", "send", "publish", "subscribe")
 REQUESTS: tuple[Verb, ...] = ("get", "post", "put", "patch", "delete")
@@ -195,6 +195,8 @@ class Speech(Strict):
     logout: Steps = []
     window: Annotated[int, Field(ge=0)] = 0
     """Requests a device may have in flight at once; 0: the scenario decides."""
+    answer_within_s: Annotated[float, Field(gt=0, le=3600)] = ANSWER_WITHIN_S
+    """Seconds an answer may take, 30 unless said; what is answered later, or never, counts as failed (`timeout`)."""
     largest_payload_bytes: Annotated[int, Field(ge=1)] | None = None
     """What is larger it does not take over this protocol; scenarios that send it are refused."""
 

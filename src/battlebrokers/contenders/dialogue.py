@@ -82,6 +82,7 @@ def _script(protocol: str, speech: Speech, about_topic: set[str]) -> Script:
         namespace=getattr(speech, "namespace", ""),
         to=getattr(speech, "to", ""),
         window=speech.window,
+        answer_within_s=speech.answer_within_s,
     )
 
 

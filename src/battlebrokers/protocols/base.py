@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from battlebrokers.protocols.script import Known, Script
+from battlebrokers.protocols.script import ANSWER_WITHIN_S, Known, Script
 
 Bytes2D = npt.NDArray[np.uint8]
 
@@ -146,7 +146,7 @@ class LinkOptions:
     tls: TlsFiles | None = None
     source_address: str | None = None
     connect_timeout_s: float = 30.0
-    answer_timeout_s: float = 30.0
+    answer_timeout_s: float = ANSWER_WITHIN_S
     """How long an answer may take before its request counts as failed."""
     script: Script | None = None
     """The contender's dialect, where it has one; absent: the protocol's own plain publish and subscribe."""

@@ -16,6 +16,9 @@ Way = Literal["push", "callback", "stream", "poll", "observe"]
 """How notifications reach a client: on its own connection, at a listener of ours that the middleware calls, in a
 response that never ends, in answers to repeated requests, or as CoAP notifications."""
 
+ANSWER_WITHIN_S = 30.0
+"""Unless a contender's file says otherwise."""
+
 
 class Say(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing to say, and what the answer must be. Texts are templates with `${name}`."""
@@ -105,6 +108,8 @@ class Script(msgspec.Struct, frozen=True, omit_defaults=True):
     """UDP: a template of the address a topic's datagrams go to; empty: the endpoint's."""
     window: int = 0
     """Requests a device may have in flight at once; 0: the scenario's."""
+    answer_within_s: float = ANSWER_WITHIN_S
+    """How long an answer may take before its request counts as failed."""
 
 
 Known = dict[str, str | list[str]]

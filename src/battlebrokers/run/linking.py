@@ -44,7 +44,7 @@ class Linking:
             known = {**order.known_by_all, "host": where.host, **node_facts(role, node), **kept}
             options = replace(
                 options, script=script, known=known, known_of_topics=order.known_of_topics,
-                requests_at=self._requests_at(),
+                requests_at=self._requests_at(), answer_timeout_s=script.answer_within_s,
             )  # fmt: skip
         endpoint = Endpoint(where.transport, where.host, where.port, where.path)
         return make_link(plan.protocol, endpoint, options, self._listener)

@@ -91,6 +91,14 @@ def test_scripts_are_plain_data_that_travels() -> None:
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(script), type=Script) == script
 
 
+def test_how_long_an_answer_may_take_is_30_s_unless_said() -> None:
+    patient = MESH.replace("    subscribe: {way: stream", "    answer_within_s: 0.5\n    subscribe: {way: stream", 1)
+    scripts = scripts_of(parse_contender(patient, "mesh.yaml"))
+    assert (scripts["http"].answer_within_s, scripts["websocket"].answer_within_s) == (0.5, 30.0)
+    with pytest.raises(InputError, match="answer_within_s"):
+        parse_contender(patient.replace("0.5", "0"), "mesh.yaml")
+
+
 def test_http_has_its_stream_and_its_notifications() -> None:
     http = scripts()["http"]
     assert http.publish == Say("post", "/messages", json={"devices": ["${listener.uuid}"], "payload": "${payload}"})
