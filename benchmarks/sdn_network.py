@@ -115,7 +115,7 @@ class BenchNetwork:
         words += ["--openflow-port", str(self._ports[0]), "--port", str(self._ports[1])]
         with log.open("wb") as sink:
             self.controller = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
-        _until(lambda: b"REST" in log.read_bytes(), "our controller")
+        _until(lambda: b"REST" in log.read_bytes(), f"our controller, see {log}")
         told = log.read_text().split()
         openflow, http = (told[told.index(word) + 1].rstrip("/").rpartition(":")[2] for word in ("switches:", "page:"))
         self._ports = (int(openflow), int(http))

@@ -113,7 +113,7 @@ def markdown(story: Story) -> str:
     for title, sentence, head, rows in tables(story):
         lines = [f"### {title}", "", sentence, "", f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
         parts.append("\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n")
-    return "\n".join(parts)
+    return "\n".join(parts) or "Not measured yet: `make bench ONLY=sdn`.\n"
 
 
 def page(story: Story) -> str:
