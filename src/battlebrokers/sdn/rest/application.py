@@ -25,6 +25,7 @@ from battlebrokers.sdn.rest.switches import UnknownSwitchError, switch_routes
 from battlebrokers.sdn.seats import NoSeatError, UnknownSeatError
 
 _PAGE: Final = Path(__file__).parent / "page.html"
+_DOCS: Final = Path(__file__).parent / "docs.html"
 _STATUS: Final = {
     UnknownResourceError: 404,
     UnknownSubscriberError: 404,
@@ -38,7 +39,8 @@ _STATUS: Final = {
 
 def application(controller: Controller, mode: Mode = Mode.TREE) -> FastAPI:
     """Everything over HTTP; `mode` is that of resources of which nobody says how."""
-    app = FastAPI(title="BattleBrokers: the broker inside the network", version="1")
+    # The framework's own pages of documentation load their scripts from elsewhere.
+    app = FastAPI(title="BattleBrokers: the broker inside the network", version="1", docs_url=None, redoc_url=None)
 
     @app.exception_handler(BattleError)
     async def explain(_: Request, fault: BattleError) -> JSONResponse:
@@ -50,6 +52,10 @@ def application(controller: Controller, mode: Mode = Mode.TREE) -> FastAPI:
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(_PAGE)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> FileResponse:
+        return FileResponse(_DOCS)
 
     observer = Observer(controller)
     app.include_router(original_routes(controller, mode))
