@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +40,7 @@ from battlebrokers.protocols.mqtt.packets import (
 )
 from battlebrokers.protocols.mqtt.properties import Properties
 from battlebrokers.sdn.core.network import Port
-from battlebrokers.sdn.gateway.feet import LabFeet
+from battlebrokers.sdn.gateway.feet import LabFeet, lost_at
 from battlebrokers.sdn.gateway.gateway import Gateway
 from battlebrokers.sdn.gateway.registry import Listed
 from battlebrokers.sdn.gateway.settings import Away, Limits, Settings
@@ -86,6 +86,9 @@ class Memory:
         if HEARS in found.subscribers:
             asyncio.get_running_loop().call_soon(self.arrive, payload, address)
         return None
+
+    def overrun(self) -> int:
+        return 0
 
     def close(self) -> None:
         pass
@@ -481,6 +484,25 @@ def test_wrong_hosts_are_explained(
     with pytest.raises(BattleError, match=words) as told:
         LabFeet(Laboratory(tmp_path), publish_as, subscribe_as, 5005)
     assert told.value.hint
+
+
+def test_datagrams_that_find_no_room_are_counted() -> None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mouth,
+    ):
+        ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        ear.bind(("127.0.0.1", 0))
+        ear.setblocking(False)
+        assert lost_at(ear) == 0
+        for _ in range(50):
+            mouth.sendto(b"x" * 1000, ear.getsockname())
+        came = 0
+        with suppress(BlockingIOError):
+            while ear.recv(2000):
+                came += 1
+        assert 0 < came < 50
+        assert lost_at(ear) == 50 - came
 
 
 async def test_bytes_that_come_one_by_one_are_understood() -> None:

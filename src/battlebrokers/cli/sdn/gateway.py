@@ -61,12 +61,12 @@ def gateway(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, over.set)
-        loop.add_signal_handler(signal.SIGUSR1, lambda: _say(door.counters.summary()))
+        loop.add_signal_handler(signal.SIGUSR1, lambda: _say(door.summary()))
         whom = f"publishes as {publish_as or 'nobody'}, subscribes as {subscribe_as or 'nobody'}"
         _say(f"MQTT: tcp://{host}:{door.port}   {whom}")
         await over.wait()
         await door.stop()
-        _say(door.counters.summary())
+        _say(door.summary())
 
     asyncio.run(serve())
     return ExitCode.PASS

@@ -32,6 +32,8 @@ class Counters:
     """Retained messages handed to new subscribers."""
     lost_to_slow: int = 0
     """Copies not handed over because the client does not read fast enough."""
+    overrun: int = 0
+    """Datagrams that came faster than the gateway reads, and were lost at its door."""
     unwanted: int = 0
     """Datagrams of no known topic, or of one that nobody here wants any more."""
 
@@ -41,6 +43,6 @@ class Counters:
         return (
             f"clients {self.clients} (refused {self.refused}, malformed {self.malformed}, silent {self.silent}, "
             f"taken over {self.taken_over}); published {self.published} (wills {self.wills}; not forwarded: "
-            f"{not_out or 'none'}); arrived {self.arrived} (unwanted {self.unwanted}); delivered {self.delivered} "
-            f"(retained {self.from_store}, lost to slow clients {self.lost_to_slow})"
+            f"{not_out or 'none'}); arrived {self.arrived} (unwanted {self.unwanted}, overrun {self.overrun}); "
+            f"delivered {self.delivered} (retained {self.from_store}, lost to slow clients {self.lost_to_slow})"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
@@ -21,10 +22,21 @@ from battlebrokers.sdn.lab.topology import LabHost
 _AT_ONCE: Final = 128
 """Datagrams taken in before others get their turn."""
 _LARGEST: Final = 65_536
+_ROOM_BYTES: Final = 4 << 20
+_FORCE_ROOM: Final = 33
+"""SO_RCVBUFFORCE: beyond the limit of the system, for those who have the right."""
+_MEMORY: Final = 55
+"""SO_MEMINFO: nine numbers of 32 bits, the last one is how many datagrams found no room."""
 _NEXT_HOP: Final = "169.254.0.254"
 _RESOURCES: Final = "1.1.0.0/16"
 
 OnArrival = Callable[[bytes, str], None]
+
+
+def lost_at(door: socket.socket) -> int:
+    """How many datagrams a socket had no room for."""
+    told = door.getsockopt(socket.SOL_SOCKET, _MEMORY, struct.calcsize("9I"))
+    return int(struct.unpack("9I", told)[-1])
 
 
 class Feet(Protocol):
@@ -39,6 +51,10 @@ class Feet(Protocol):
 
     def send(self, payload: bytes, address: str) -> Awaitable[None] | None:
         """One datagram; None when it is out already."""
+        ...
+
+    def overrun(self) -> int:
+        """How many datagrams came faster than we read them, and are lost."""
         ...
 
     def close(self) -> None:
@@ -63,6 +79,7 @@ class LabFeet:
         self.subscriber = laboratory.host(subscribe_as) if subscribe_as else None
         self._out: socket.socket | None = None
         self._in: socket.socket | None = None
+        self._overrun = 0
 
     async def open(self, on_arrival: OnArrival) -> None:
         """Begin; every datagram is told with the address it came from."""
@@ -82,6 +99,8 @@ class LabFeet:
                     ) from fault
                 raise
             self._in.setblocking(False)
+            with suppress(PermissionError):
+                self._in.setsockopt(socket.SOL_SOCKET, _FORCE_ROOM, _ROOM_BYTES)
             asyncio.get_running_loop().add_reader(self._in.fileno(), self._take_in, self._in, on_arrival)
 
     def send(self, payload: bytes, address: str) -> Awaitable[None] | None:
@@ -96,8 +115,15 @@ class LabFeet:
             raise NotForwarded("network unreachable", f"the network does not take it: {fault}") from fault
         return None
 
+    def overrun(self) -> int:
+        """How many datagrams came faster than we read them, and are lost."""
+        if self._in is not None:
+            self._overrun = lost_at(self._in)
+        return self._overrun
+
     def close(self) -> None:
         """End."""
+        self.overrun()
         if self._in is not None:
             asyncio.get_running_loop().remove_reader(self._in.fileno())
             self._in.close()

@@ -98,6 +98,11 @@ class Gateway:
         if self._server is not None:
             await self._server.wait_closed()
 
+    def summary(self) -> str:
+        """What happened so far, in one line."""
+        self.counters.overrun = self._feet.overrun()
+        return self.counters.summary()
+
     # what guests ask
 
     def admit(self, guest: Guest, client_id: str) -> str | None:
