@@ -26,6 +26,8 @@ _SENT_AT = struct.Struct("<4s4xQQ")
 _PAYLOAD_AT = 42
 _MARK = b"BBL1"
 _LOWEST_RATE = 100.0
+_AT_MOST_S = 100.0
+"""For the trials of one mode."""
 _MORE = 1.05
 """Of the trials a few tell nothing, on a machine that is busy otherwise."""
 _FOR_EVER = 1 << 63
@@ -99,8 +101,9 @@ def trials(bench: Bench, network: BenchNetwork, mode: str, count: int) -> Judged
     address, name = traffic.targets[0].ipv4, network.subscribers[_MEMBER]
     rate = _carried(network, traffic)
     network.unsubscribe(address, name)
-    load = LoggedLoad(network.loader, traffic, rate, count * 2.0 + 60, network.folder / "changes.log")
+    load = LoggedLoad(network.loader, traffic, rate, _AT_MOST_S + 60, network.folder / "changes.log")
     done: list[Trial] = []
+    last = time.monotonic() + _AT_MOST_S
     door = network.lab.frame_socket(network.subscribers[_NEIGHBOUR])
     try:
         for number in range(count):
@@ -113,6 +116,9 @@ def trials(bench: Bench, network: BenchNetwork, mode: str, count: int) -> Judged
             gone = time.monotonic_ns()
             _until_copied(door, gone + _STAY_NS)
             done.append(Trial(asked, answered, left, gone))
+            if time.monotonic() > last:
+                bench.say(f"{mode}: time is over after {number + 1} of {count}")
+                break
             if (number + 1) % 100 == 0:
                 bench.say(f"{mode}: {number + 1} of {count} subscriptions begun and ended under load")
         _, log = load.end()

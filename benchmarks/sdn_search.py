@@ -10,10 +10,13 @@ _STEP = 1.5
 _MOST_PROBES = 14
 
 
-def highest_carried(carries: Callable[[float], bool], guess: float, *, within: float = 1.08) -> float:
+def highest_carried(
+    carries: Callable[[float], bool], guess: float, *, within: float = 1.08, is_late: Callable[[], bool] = lambda: False
+) -> float:
     """The highest rate found to be carried; the next one tried above it, at most `within` times as high, was not.
 
-    From the guess up or down by half until both sides are known, then between them. 0 when nothing is carried.
+    From the guess up or down by half until both sides are known, then between them. 0 when nothing is carried. Once it
+    is late, what is carried so far has to do.
     """
     good, bad, rate = 0.0, 0.0, min(max(guess, _LOWEST), _HIGHEST)
     for _ in range(_MOST_PROBES):
@@ -21,6 +24,8 @@ def highest_carried(carries: Callable[[float], bool], guess: float, *, within: f
             good = rate
         else:
             bad = rate
+        if good and is_late():
+            break
         if good and bad:
             if bad / good <= within:
                 break

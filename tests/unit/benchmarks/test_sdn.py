@@ -39,6 +39,12 @@ def test_what_is_never_carried_is_nothing() -> None:
     assert highest_carried(lambda _: False, 1000) == 0
 
 
+def test_when_it_is_late_what_is_carried_so_far_has_to_do() -> None:
+    tried: list[float] = []
+    assert highest_carried(lambda rate: not tried.append(rate), 100, is_late=lambda: len(tried) >= 3) == 225
+    assert len(tried) == 3
+
+
 def test_the_line_of_a_sweep_is_found_again() -> None:
     points = [(count, 1e6 / (40 + 7.5 * count)) for count in (1, 2, 4, 8, 16, 32, 64)]
     line = fitted(points)
