@@ -18,7 +18,8 @@ from battlebrokers.pipeline.client import Analyst
 from battlebrokers.tables import DECODED, DERIVED, WIRE, Table
 from support.evidence import Evidence
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# Seven JVMs: on two cores that others use as well they take minutes to come up.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SPARK_HOME = Path(pyspark.__file__).parent
 
