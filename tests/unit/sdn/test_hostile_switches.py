@@ -133,6 +133,13 @@ LIES = {
     "an action without a length": (
         wire.FLOWS, struct.pack("!H46xHH4x", 72, 1, 4) + struct.pack("!HH4xHH4x", 4, 16, 0, 0),
     ),
+    "an output that is too short": (
+        wire.FLOWS, struct.pack("!H46xHH4x", 72, 1, 4) + struct.pack("!HH4xHH4x", 4, 16, 0, 8),
+    ),
+    "an action without a length inside another": (
+        wire.FLOWS, struct.pack("!H46xHH4x", 96, 1, 4)
+        + struct.pack("!HH4xHHIH14xHH4x", 4, 40, 0xFFFF, 32, 0x2320, 35, 0xFFFF, 0),
+    ),
     "a field longer than its match": (wire.FLOWS, struct.pack("!H46xHHI", 56, 1, 8, 0x800000FF)),
     "a group without a length": (wire.GROUPS, bytes(8)),
     "a bucket without a length": (wire.GROUPS, struct.pack("!HBxI", 24, 0, 1) + bytes(16)),

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from typing import Any, Final, Protocol, cast
 
 from os_ken.exception import OSKenException
-from os_ken.ofproto import ofproto_parser
 from os_ken.ofproto import ofproto_v1_3 as of
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
@@ -27,6 +26,7 @@ from battlebrokers.sdn.openflow.codec import (
     message,
     read_groups,
     read_match,
+    read_message,
     read_meters,
     read_rule,
     removal,
@@ -231,7 +231,7 @@ class Channel(asyncio.Protocol):
             elif kind == wire.ERROR:
                 self._erred(xid, *struct.unpack_from("!HH", raw, wire.HEADER.size))
             elif kind in (wire.PORT_STATUS, wire.FLOW_REMOVED) and adds_up(raw):
-                self._happened(kind, ofproto_parser.msg(DIALECT, version, kind, length, xid, raw))
+                self._happened(kind, read_message(raw))
             elif kind != wire.ECHO_REPLY:
                 self._malformed(f"a message of type {kind} and {length} bytes")
         except (

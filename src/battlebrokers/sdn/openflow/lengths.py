@@ -18,6 +18,12 @@ _GROUP_HEAD: Final = 40
 _BUCKET_COUNTER: Final = 16
 _WITH_ACTIONS: Final = frozenset({3, 4})
 """Instructions that hold actions: write and apply."""
+_INSTRUCTIONS: Final = {1: 8, 2: 24, 6: 8}
+_ACTIONS: Final = {0: 16} | dict.fromkeys((*range(11, 13), *range(15, 25), 26, 27), 8)
+"""Those of one size. os-ken goes on behind that size, whatever the message says."""
+_EXPERIMENTER: Final = 0xFFFF
+_TRACK: Final = struct.pack("!IH", 0x2320, 35)
+"""Open vSwitch's connection tracking, the one action that holds others."""
 _EXACT: Final = {wire.FEATURES_REPLY: 32, wire.BARRIER_REPLY: 8, wire.PORT_STATUS: 80}
 
 
@@ -77,12 +83,24 @@ def _match(message: bytes, at: int, end: int) -> int:
     return after
 
 
+def _action(message: bytes, at: int, end: int) -> None:
+    (kind,) = struct.unpack_from("!H", message, at)
+    if _ACTIONS.get(kind, end - at) != end - at:
+        raise _DoesNotAddUpError
+    if kind == _EXPERIMENTER and message[at + 4 : at + 10] == _TRACK:
+        if end - at < 24:
+            raise _DoesNotAddUpError
+        _actions(message, at + 24, end)
+
+
 def _actions(message: bytes, at: int, end: int) -> None:
-    _each(message, at, end, 8, _flat, size_at=2)
+    _each(message, at, end, 8, _action, size_at=2)
 
 
 def _instruction(message: bytes, at: int, end: int) -> None:
     (kind,) = struct.unpack_from("!H", message, at)
+    if _INSTRUCTIONS.get(kind, end - at) != end - at:
+        raise _DoesNotAddUpError
     if kind in _WITH_ACTIONS:
         _actions(message, at + 8, end)
 

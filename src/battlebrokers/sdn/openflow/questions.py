@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from os_ken.ofproto import ofproto_parser
 from os_ken.ofproto import ofproto_v1_3 as of
 
 from battlebrokers.sdn.openflow import wire
-from battlebrokers.sdn.openflow.codec import DIALECT
+from battlebrokers.sdn.openflow.codec import read_message
 from battlebrokers.sdn.openflow.lengths import adds_up
 
 ANSWERS: Final = frozenset({wire.FEATURES_REPLY, wire.MULTIPART_REPLY, wire.BARRIER_REPLY})
@@ -75,7 +74,7 @@ class Questions:
         if asked.got_bytes > _MOST_BYTES:
             self.refused(xid, "its answer has no end")
             raise ValueError("an answer without an end")
-        read = ofproto_parser.msg(DIALECT, wire.VERSION, kind, length, xid, raw)
+        read = read_message(raw)
         if asked.part is None:
             asked.pieces.append(read)
         else:
