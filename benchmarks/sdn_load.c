@@ -42,7 +42,8 @@ static size_t n_arrivals, most_arrivals;
 static uint32_t *latencies;
 static size_t n_latencies;
 static volatile sig_atomic_t stopped;
-static uint64_t n_sent, send_errors, began_ns, stray;
+static uint64_t n_sent, send_errors, stray;
+static volatile uint64_t began_ns = UINT64_MAX;  /* until then everything is somebody else's */
 static volatile uint64_t ended_ns, newest_arrival_ns;
 static int keeps_log;
 static uint64_t real_ahead_ns;  /* of the monotonic clock; the kernel stamps datagrams with the real one */
