@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from battlebrokers.contenders.lifecycle import RunningContender
-from battlebrokers.dissect.protocols.amqp import _METHODS
+from battlebrokers.dissect.amqp_methods import METHODS
 from support.wiretap import nanoseconds, needs, overheard, tshark, wiretap
 
 pika = pytest.importorskip("pika", reason="pika is not installed")
@@ -87,7 +87,7 @@ def test_methods_contents_and_acknowledgements_are_tsharks(rabbitmq: RunningCont
     fields = ["amqp.type", "amqp.method.class", "amqp.method.method", "amqp.init.protocol"]
     rows = tshark(capture, fields, decode_as=f"tcp.port=={server},amqp", only="amqp")
     methods = Counter(
-        _METHODS[int(group), int(number)].name
+        METHODS[int(group), int(number)].name
         for row in rows
         for group, number in zip(row["amqp.method.class"], row["amqp.method.method"], strict=True)
     )

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from struct import Struct
 
+from battlebrokers.dissect.amqp_methods import METHODS, short_strings
 from battlebrokers.dissect.registry import dissector
 from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Dissection, Talk
 
@@ -26,59 +27,6 @@ _MAX_METHOD_BYTES = 1 << 20
 _CHANNELS = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class _Method:
-    """One method, and how to read what we want from its arguments."""
-
-    name: str
-    asks: bool = False
-    answers: tuple[int, int] | None = None
-    """The method it answers."""
-    skip: int = 0
-    """Bytes before its short strings."""
-    strings: int = 0
-    """How many short strings there are."""
-    named: int = -1
-    """Which of them it is about."""
-    no_wait: int = 0
-    """The bit in the octet behind the strings that says: do not answer."""
-
-
-def _ask(name: str, skip: int = 0, strings: int = 0, named: int = -1, no_wait: int = 0) -> _Method:
-    return _Method(name, asks=True, skip=skip, strings=strings, named=named, no_wait=no_wait)
-
-
-_METHODS: dict[tuple[int, int], _Method] = {
-    (10, 10): _ask("Connection.Start"), (10, 20): _ask("Connection.Secure"), (10, 30): _ask("Connection.Tune"),
-    (10, 40): _ask("Connection.Open", strings=1, named=0),
-    (10, 50): _ask("Connection.Close", skip=2, strings=1, named=0),
-    (10, 60): _Method("Connection.Blocked", strings=1, named=0), (10, 61): _Method("Connection.Unblocked"),
-    (10, 70): _ask("Connection.UpdateSecret"),
-    (20, 10): _ask("Channel.Open"), (20, 20): _ask("Channel.Flow"),
-    (20, 40): _ask("Channel.Close", skip=2, strings=1, named=0),
-    (30, 10): _ask("Access.Request", strings=1, named=0),
-    (40, 10): _ask("Exchange.Declare", 2, 2, 0, 0x10), (40, 20): _ask("Exchange.Delete", 2, 1, 0, 0x02),
-    (40, 30): _ask("Exchange.Bind", 2, 3, 0, 0x01), (40, 40): _ask("Exchange.Unbind", 2, 3, 0, 0x01),
-    (50, 10): _ask("Queue.Declare", 2, 1, 0, 0x10), (50, 20): _ask("Queue.Bind", 2, 3, 0, 0x01),
-    (50, 30): _ask("Queue.Purge", 2, 1, 0, 0x01), (50, 40): _ask("Queue.Delete", 2, 1, 0, 0x04),
-    (50, 50): _ask("Queue.Unbind", 2, 3, 0),
-    (60, 10): _ask("Basic.Qos"), (60, 20): _ask("Basic.Consume", 2, 2, 0, 0x08),
-    (60, 30): _ask("Basic.Cancel", 0, 1, 0, 0x01), (60, 70): _ask("Basic.Get", 2, 1, 0),
-    (60, 40): _Method("Basic.Publish"), (60, 50): _Method("Basic.Return"), (60, 60): _Method("Basic.Deliver"),
-    (60, 71): _Method("Basic.GetOk", answers=(60, 70)), (60, 72): _Method("Basic.GetEmpty", answers=(60, 70)),
-    (60, 80): _Method("Basic.Ack"), (60, 90): _Method("Basic.Reject"), (60, 120): _Method("Basic.Nack"),
-    (60, 100): _Method("Basic.RecoverAsync"), (60, 110): _ask("Basic.Recover"),
-    (85, 10): _ask("Confirm.Select", no_wait=0x01),
-    (90, 10): _ask("Tx.Select"), (90, 20): _ask("Tx.Commit"), (90, 30): _ask("Tx.Rollback"),
-}  # fmt: skip
-for (_class, _number), _asked in [*_METHODS.items()]:
-    if _asked.asks and _asked.name != "Basic.Get":
-        # Exchange.UnbindOk alone is not the next number.
-        _ok = 51 if (_class, _number) == (40, 40) else _number + 1
-        _named = _asked.name == "Queue.Declare"
-        _METHODS[_class, _ok] = _Method(
-            f"{_asked.name}Ok", answers=(_class, _number), strings=int(_named), named=0 if _named else -1
-        )
 _PUBLISH, _RETURN, _DELIVER, _GET, _GET_OK = (60, 40), (60, 50), (60, 60), (60, 70), (60, 71)
 _CONSUME, _CONSUME_OK, _CANCEL, _CONFIRM = (60, 20), (60, 21), (60, 30), (85, 10)
 _ACK, _REJECT, _NACK = (60, 80), (60, 90), (60, 120)
@@ -263,7 +211,7 @@ class _Amqp:
             talk.broken(end - start)
             return
         key: tuple[int, int] = _METHOD.unpack_from(data, start + 7)
-        method = _METHODS.get(key)
+        method = METHODS.get(key)
         if method is None:
             talk.add(sender, at + start, at + end, f"Method.{key[0]}.{key[1]}")
             return
@@ -278,7 +226,7 @@ class _Amqp:
         if key in (_ACK, _NACK, _REJECT):
             self._acknowledge(sender, channel, key, arguments, number, at + start, at + end)
             return
-        strings, rest = _short_strings(arguments, method.skip, method.strings)
+        strings, rest = short_strings(arguments, method.skip, method.strings)
         name = _text(strings[method.named]) if 0 <= method.named < len(strings) else ""
         failed = key in _CLOSES and arguments[:2] >= b"\x01\x2c"  # from reply code 300 on
         told = talk.add(sender, at + start, at + end, method.name, name, str(number), failed=failed)
@@ -294,7 +242,7 @@ class _Amqp:
         elif method.answers is not None:
             talk.answer((1 - sender, number, method.answers), told, early=sender == CLIENT)
             if key == _CONSUME_OK and channel.consumes:
-                tag, _ = _short_strings(arguments, 0, 1)
+                tag, _ = short_strings(arguments, 0, 1)
                 channel.consumers[tag[0] if tag else b""] = channel.consumes.popleft()
             elif method.answers == _GET and channel.gets:  # GetEmpty
                 channel.gets.popleft()
@@ -315,18 +263,18 @@ class _Amqp:
 
     def _begin(self, channel: _Channel, key: tuple[int, int], arguments: bytes, start: int, end: int) -> _Content:
         if key == _PUBLISH:
-            strings, _ = _short_strings(arguments, 2, 2)
+            strings, _ = short_strings(arguments, 2, 2)
             channel.published += 1
             return _Content(key, start, end, _path(strings), channel.published, channel.confirms)
         if key == _RETURN:
-            strings, _ = _short_strings(arguments, 2, 3)
+            strings, _ = short_strings(arguments, 2, 3)
             return _Content(key, start, end, _path(strings[1:]))
         consumer: list[bytes] = []
         skip = 0
         if key == _DELIVER:
-            consumer, skip = _short_strings(arguments, 0, 1)
+            consumer, skip = short_strings(arguments, 0, 1)
         tag = int.from_bytes(arguments[skip : skip + 8], "big")
-        strings, _ = _short_strings(arguments, skip + 9, 2)
+        strings, _ = short_strings(arguments, skip + 9, 2)
         if key == _DELIVER:
             acknowledged = channel.consumers.get(consumer[0] if consumer else b"", channel.acknowledges)
         else:
@@ -341,7 +289,7 @@ class _Amqp:
             return
         tag, flags = _TAG.unpack_from(arguments)
         told = self._talk.add(
-            sender, start, end, _METHODS[key].name, correlation=f"{number}:{tag}", failed=key != _ACK
+            sender, start, end, METHODS[key].name, correlation=f"{number}:{tag}", failed=key != _ACK
         )  # fmt: skip
         if sender == CLIENT:
             channel.acknowledges = True
@@ -381,7 +329,7 @@ class _Amqp:
         tags = channel.tags[sender]
         number = channel.number
         told = talk.add(
-            sender, content.start, content.end, _METHODS[key].name, content.name,
+            sender, content.start, content.end, METHODS[key].name, content.name,
             f"{number}:{content.tag}" if content.acknowledged else str(number), failed=key == _RETURN,
             payload=b"".join(content.parts), payload_bytes=max(0, content.size),
         )  # fmt: skip
@@ -389,19 +337,6 @@ class _Amqp:
             tags.ask(talk, content.tag, told)
         if key == _GET_OK:
             talk.answer((1 - sender, number, _GET), told)
-
-
-def _short_strings(arguments: bytes, start: int, count: int) -> tuple[list[bytes], int]:
-    """Up to `count` strings with one byte of length, and where they end."""
-    strings: list[bytes] = []
-    here = start
-    for _ in range(count):
-        if here >= len(arguments):
-            break
-        end = here + 1 + arguments[here]
-        strings.append(arguments[here + 1 : end])
-        here = end
-    return strings, here
 
 
 def _text(raw: bytes) -> str:
@@ -423,7 +358,7 @@ def _certain_frame(data: bytes, here: int) -> bool:
     if end <= len(data) and data[end - 1] != _END:
         return False
     if kind == _METHOD_FRAME:
-        return length <= _MAX_METHOD_BYTES and _METHOD.unpack_from(data, here + 7) in _METHODS
+        return length <= _MAX_METHOD_BYTES and _METHOD.unpack_from(data, here + 7) in METHODS
     if kind == _HEADER_FRAME:
         return 14 <= length <= _MAX_METHOD_BYTES and data[here + 7 : here + 11] == b"\0\x3c\0\0"
     if kind == _BODY_FRAME:

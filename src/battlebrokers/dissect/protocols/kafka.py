@@ -7,21 +7,25 @@ are told as messages of kind `Record` inside the request or response that carrie
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
+from battlebrokers.dissect.kafka_records import (
+    INTEGERS,
+    Cursor,
+    Record,
+    fetched,
+    fetched_topic,
+    produce_failed,
+    produced,
+)
 from battlebrokers.dissect.registry import dissector
 from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Dissection, Talk
 
 _REQUEST = Struct(">ihhih")
 _RESPONSE = Struct(">ii")
-_INTEGERS = {1: Struct(">b"), 2: Struct(">h"), 4: Struct(">i"), 8: Struct(">q")}
-_BATCH = Struct(">qiibIhiqqqhii")
 _MAX_BYTES = 512 << 20
-_MAX_RECORDS = 100_000
 _WAITING = 65_536
-_COMPRESSION, _CONTROL = 0x07, 0x20
 
 _APIS = (
     "Produce", "Fetch", "ListOffsets", "Metadata", "LeaderAndIsr", "StopReplica", "UpdateMetadata",
@@ -82,7 +86,7 @@ class _Kafka:
             self._lost[sender] = here >= size
         least = 14 if sender == CLIENT else 8
         while size - here >= least:
-            length = _INTEGERS[4].unpack_from(data, here)[0] + 4
+            length = INTEGERS[4].unpack_from(data, here)[0] + 4
             if not least <= length <= _MAX_BYTES or (sender == CLIENT and not _plausible(data, here)):
                 found = self._search(sender, data, here + 1)
                 talk.broken(found - here)
@@ -116,10 +120,10 @@ class _Kafka:
             return sender == SERVER and len(data) - here >= 8 and self._expected(data, here)
         if not (_certain_request(data, here) if sender == CLIENT else self._expected(data, here)):
             return False
-        end = here + 4 + _INTEGERS[4].unpack_from(data, here)[0]
+        end = here + 4 + INTEGERS[4].unpack_from(data, here)[0]
         if len(data) - end < 14:
             return True
-        return _plausible(data, end) if sender == CLIENT else 4 <= _INTEGERS[4].unpack_from(data, end)[0] <= _MAX_BYTES
+        return _plausible(data, end) if sender == CLIENT else 4 <= INTEGERS[4].unpack_from(data, end)[0] <= _MAX_BYTES
 
     def _expected(self, data: bytes, here: int) -> bool:
         length, correlation = _RESPONSE.unpack_from(data, here)
@@ -138,14 +142,14 @@ class _Kafka:
     def _request(self, data: bytes, start: int, shown: int, end: int, at: int) -> None:
         talk = self._talk
         _, api, version, correlation, client = _REQUEST.unpack_from(data, start)
-        body = _Cursor(data, start + 14 + max(0, client), shown, flexible=version >= _flexible_from(api))
+        body = Cursor(data, start + 14 + max(0, client), shown, flexible=version >= _flexible_from(api))
         body.tags()
         name, acks = "", 1
-        records: list[_Record] = []
+        records: list[Record] = []
         if api == _PRODUCE and version <= _KNOWN_PRODUCE:
-            name, acks, records = _produced(body, version)
+            name, acks, records = produced(body, version)
         elif api == _FETCH and version <= _KNOWN_FETCH:
-            name = _fetched_topic(body, version)
+            name = fetched_topic(body, version)
         elif api == _METADATA and version < 10:
             name = body.string() if body.count() > 0 else ""
         number = talk.add(
@@ -171,16 +175,16 @@ class _Kafka:
         if not waiting:
             del self._asked[correlation]
         api, version, name = asked.api, asked.version, asked.name
-        body = _Cursor(data, start + 8, shown, flexible=version >= _flexible_from(api))
+        body = Cursor(data, start + 8, shown, flexible=version >= _flexible_from(api))
         if api != _API_VERSIONS:  # whose header stays the old one, so that anybody can read it
             body.tags()
         failed = False
-        records: list[_Record] = []
+        records: list[Record] = []
         if api == _FETCH and version <= _KNOWN_FETCH:
-            failed, topic, records = _fetched(body, version)
+            failed, topic, records = fetched(body, version)
             name = topic or name
         elif api == _PRODUCE and version <= _KNOWN_PRODUCE:
-            failed = _produce_failed(body, version)
+            failed = produce_failed(body, version)
         elif api in _ERROR_AT:
             since, before, after = _ERROR_AT[api]
             body.here += after if version >= since else before
@@ -192,194 +196,12 @@ class _Kafka:
         talk.answer(correlation, number)
         self._tell(SERVER, records, at)
 
-    def _tell(self, sender: int, records: list[_Record], at: int) -> None:
+    def _tell(self, sender: int, records: list[Record], at: int) -> None:
         for record in records:
             self._talk.add(
                 sender, at + record.start, at + record.end, "Record", record.topic, payload=record.value,
                 payload_bytes=record.size,
             )  # fmt: skip
-
-
-@dataclass(slots=True)
-class _Record:
-    """One record: where it lies, and its value."""
-
-    topic: str
-    start: int
-    end: int
-    value: bytes
-    size: int
-
-
-class _Cursor:
-    """Reads one message's fields; past the end there are zeros."""
-
-    def __init__(self, data: bytes, here: int, end: int, *, flexible: bool) -> None:
-        self.data, self.here, self.end, self.flexible = data, here, end, flexible
-
-    @property
-    def over(self) -> bool:
-        """Whether more was asked for than there is."""
-        return self.here > self.end
-
-    def number(self, size: int) -> int:
-        """A signed number of 1, 2, 4 or 8 bytes."""
-        self.here += size
-        return 0 if self.here > self.end else int(_INTEGERS[size].unpack_from(self.data, self.here - size)[0])
-
-    def varint(self) -> int:
-        """An unsigned number, seven bits a byte."""
-        value = shift = 0
-        while self.here < self.end and shift < 70:
-            byte = self.data[self.here]
-            self.here += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        self.here = self.end + 1
-        return 0
-
-    def signed(self) -> int:
-        """A number with its sign in the last bit."""
-        value = self.varint()
-        return value >> 1 ^ -(value & 1)
-
-    def skip(self, size: int) -> None:
-        """Leave out so many bytes; none if they are negative, as what is not there counts itself."""
-        self.here += max(0, size)
-
-    def count(self) -> int:
-        """How many elements an array has; -1 for none at all."""
-        return self.varint() - 1 if self.flexible else self.number(4)
-
-    def string(self) -> str:
-        """A name."""
-        size = self.varint() - 1 if self.flexible else self.number(2)
-        start = self.here
-        self.here += max(0, size)
-        return "" if self.over else self.data[start : self.here].decode("utf-8", "replace")
-
-    def topic(self, *, by_id: bool) -> str:
-        """A topic's name, or its id."""
-        if not by_id:
-            return self.string()
-        self.here += 16
-        return self.data[self.here - 16 : self.here].hex()
-
-    def tags(self) -> None:
-        """Skip the tagged fields."""
-        if not self.flexible:
-            return
-        for _ in range(self.varint()):
-            self.varint()
-            self.skip(self.varint())
-            if self.over:
-                break
-
-
-def _produced(body: _Cursor, version: int) -> tuple[str, int, list[_Record]]:
-    """First topic, wanted acknowledgements, records."""
-    if version >= 3:
-        body.string()  # transaction
-    acks = body.number(2)
-    body.number(4)
-    acks = 1 if body.over else acks
-    topics: list[str] = []
-    records: list[_Record] = []
-    for topic in _partitions(body, version, topics):
-        _batches(body, topic, records)
-    return "".join(topics), acks, records
-
-
-def _partitions(body: _Cursor, version: int, first: list[str]) -> Iterator[str]:
-    """The topic of each partition, where its content begins; `first` is given the first topic, partitions or not."""
-    for place in range(body.count()):
-        topic = body.topic(by_id=version >= 13)
-        if place == 0:
-            first.append(topic)
-        for _ in range(body.count()):
-            body.number(4)
-            yield topic
-            body.tags()
-            if body.over:
-                return
-        body.tags()
-        if body.over:
-            return
-
-
-def _fetched_topic(body: _Cursor, version: int) -> str:
-    body.here += (4 if version < 15 else 0) + 8 + (4 if version >= 3 else 0)
-    body.here += (1 if version >= 4 else 0) + (8 if version >= 7 else 0)
-    return body.topic(by_id=version >= 13) if body.count() > 0 else ""
-
-
-def _fetched(body: _Cursor, version: int) -> tuple[bool, str, list[_Record]]:
-    """Whether it failed, first topic, records."""
-    if version >= 1:
-        body.number(4)
-    failed = version >= 7 and body.number(2) != 0
-    if version >= 7:
-        body.number(4)
-    topics: list[str] = []
-    records: list[_Record] = []
-    for topic in _partitions(body, version, topics):
-        failed = body.number(2) != 0 or failed
-        body.here += 8 + (8 if version >= 4 else 0) + (8 if version >= 5 else 0)
-        if version >= 4:
-            for _ in range(body.count()):
-                body.here += 16
-                body.tags()
-                if body.over:
-                    break
-        if version >= 11:
-            body.number(4)
-        _batches(body, topic, records)
-    return failed, "".join(topics), records
-
-
-def _produce_failed(body: _Cursor, version: int) -> bool:
-    if body.count() > 0:
-        body.topic(by_id=version >= 13)
-        if body.count() > 0:
-            body.number(4)
-            return body.number(2) != 0
-    return False
-
-
-def _batches(body: _Cursor, topic: str, records: list[_Record]) -> None:
-    """The record batches of one partition, as far as they are shown."""
-    size = body.count()
-    end = body.here + max(0, size)
-    while body.here + _BATCH.size <= min(end, body.end):
-        _, length, _, magic, _, attributes, *_, count = _BATCH.unpack_from(body.data, body.here)
-        if length < 0:
-            break
-        batch_end = body.here + 12 + length
-        if magic == 2 and not attributes & (_COMPRESSION | _CONTROL):
-            inside = _Cursor(body.data, body.here + _BATCH.size, min(batch_end, body.end), flexible=True)
-            _records(inside, topic, count, records)
-        body.here = batch_end
-    body.here = end
-
-
-def _records(inside: _Cursor, topic: str, count: int, records: list[_Record]) -> None:
-    for _ in range(min(count, _MAX_RECORDS - len(records))):
-        start = inside.here
-        end = inside.signed() + inside.here
-        if inside.over or end <= inside.here:
-            break
-        inside.number(1)
-        inside.varint()
-        inside.varint()
-        inside.skip(inside.signed())  # the key
-        size = max(0, inside.signed())
-        value = inside.data[inside.here : min(inside.here + size, inside.end)]
-        if inside.over or inside.here + size > end:
-            break
-        records.append(_Record(topic, start, end, value, size))
-        inside.here = end
 
 
 def _flexible_from(api: int) -> int:

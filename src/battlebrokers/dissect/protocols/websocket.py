@@ -16,18 +16,24 @@ from battlebrokers.dissect.hints import Hints, at_path
 from battlebrokers.dissect.nested import Nested
 from battlebrokers.dissect.registry import Dissector, dissector, dissectors, recognised
 from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Dissection, Talk
+from battlebrokers.dissect.websocket_frames import (
+    CLOSE,
+    CONTINUATION,
+    CONTROL_BYTES,
+    FIRST_BYTES,
+    FRAME_BYTES,
+    INFLATED_BYTES,
+    KINDS,
+    PING,
+    TEXT,
+    chain,
+    frame_at,
+    opens,
+    search,
+    unmasked,
+)
 from battlebrokers.tables.message_header import HEADER_BYTES
 
-_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
-_KINDS = {_TEXT: "TEXT", _BINARY: "BINARY", _CLOSE: "CLOSE", _PING: "PING", _PONG: "PONG"}
-_FIRST_BYTES = frozenset(
-    final | packed | opcode for final in (0, 0x80) for packed in (0, 0x40) for opcode in (0, *_KINDS)
-)
-_CONTROL_BYTES = 125
-_FRAME_BYTES = 1 << 30
-"""Nobody sends a larger frame: the length is wrong."""
-_INFLATED_BYTES = 4 << 20
-"""A message that grows beyond this is not unpacked further."""
 _JSON_BYTES = 64 * 1024
 _TRIES = 4
 """Messages of a side that are looked at for a protocol inside."""
@@ -42,7 +48,7 @@ _EVENT, _ACK = b"2", b"3"
 
 def _recognise(from_client: bytes, from_server: bytes) -> float:
     # Captured from the middle: the client's frames are masked, which random bytes hardly ever look like for long.
-    frames = _chain(from_client, 0, CLIENT), _chain(from_server, 0, SERVER)
+    frames = chain(from_client, 0, CLIENT), chain(from_server, 0, SERVER)
     if from_client and from_server:
         return 0.7 if frames[0] >= 2 and frames[1] >= 1 else 0.0
     return 0.6 if frames[0] >= 3 else 0.0
@@ -100,23 +106,23 @@ class _WebSocket:
     def resync(self, sender: int, data: bytes) -> int:
         """Segments mostly begin with a frame."""
         self.gap(sender, 0)
-        if _chain(data, 0, sender) or _opens(data, sender):
+        if chain(data, 0, sender) or opens(data, sender):
             return 0
-        return _search(data, 1, sender)
+        return search(data, 1, sender)
 
     def feed(self, sender: int, data: bytes, at: int) -> int:
         """Read frames; a message is held back until its last one is there, unless it gets too large."""
         talk, side = self._talk, self._sides[sender]
         talk.need[sender] = 0
         if side.lost:
-            found = _search(data, 0, sender)
+            found = search(data, 0, sender)
             side.lost = found < 0
             talk.undecoded(len(data) if found < 0 else found)
             if found != 0:
                 return len(data) if found < 0 else found
         begin, here = 0, side.scanned
         while True:
-            frame = _frame(data, here)
+            frame = frame_at(data, here)
             if frame is None:
                 break
             first, masked, body, length = frame
@@ -124,7 +130,7 @@ class _WebSocket:
             if not self._allowed(side, first, length):
                 begin = here = self._broken(sender, data, here)
                 continue
-            if opcode < _CLOSE and end - begin > WHOLE_MESSAGE_BYTES:
+            if opcode < CLOSE and end - begin > WHOLE_MESSAGE_BYTES:
                 if end > len(data) and len(data) < body + HEADER_BYTES + 4 * masked:
                     break
                 self._large(sender, data, at, begin, body, end, first, masked=masked)
@@ -135,8 +141,8 @@ class _WebSocket:
                 break
             content = data[body:end]
             if masked:
-                content = _unmasked(content[4:], content[:4])
-            if opcode >= _CLOSE:
+                content = unmasked(content[4:], content[:4])
+            if opcode >= CLOSE:
                 self._control(sender, at + here, at + end, opcode, content)
                 here = end
                 if not side.opcode or side.large >= 0:
@@ -151,11 +157,11 @@ class _WebSocket:
 
     def _allowed(self, side: _Side, first: int, length: int) -> bool:
         opcode, final, packed = first & 15, first & 0x80, first & 0x40
-        if first not in _FIRST_BYTES or (packed and not self._unpacks) or length > _FRAME_BYTES:
+        if first not in FIRST_BYTES or (packed and not self._unpacks) or length > FRAME_BYTES:
             return False
-        if opcode >= _CLOSE:
-            return bool(final) and not packed and length <= _CONTROL_BYTES + 4
-        if opcode == _CONTINUATION:
+        if opcode >= CLOSE:
+            return bool(final) and not packed and length <= CONTROL_BYTES + 4
+        if opcode == CONTINUATION:
             return not packed and (side.opcode > 0 or side.orphaned)
         return not side.opcode
 
@@ -163,7 +169,7 @@ class _WebSocket:
         """A whole frame of a message."""
         side = self._sides[sender]
         opcode, final = first & 15, first & 0x80
-        if opcode == _CONTINUATION and not side.opcode:
+        if opcode == CONTINUATION and not side.opcode:
             self._talk.undecoded(len(content))
             side.orphaned = not final
             return
@@ -199,10 +205,10 @@ class _WebSocket:
             front = b"".join(side.parts)[:HEADER_BYTES]
             if not front and not packed:
                 front = data[body : body + HEADER_BYTES + 4 * masked]
-                front = _unmasked(front[4:], front[:4]) if masked else front
+                front = unmasked(front[4:], front[:4]) if masked else front
             size = side.size + length
             side.large = talk.add(
-                sender, at + begin, at + end, _KINDS[opcode], payload=b"" if packed else front, payload_bytes=size
+                sender, at + begin, at + end, KINDS[opcode], payload=b"" if packed else front, payload_bytes=size
             )
             side.opcode, side.packed, side.parts, side.size = opcode, packed, [], 0
             side.inflater = None
@@ -221,7 +227,7 @@ class _WebSocket:
         if inflater is None or side.fresh or inflater.eof:
             inflater = side.inflater = zlib.decompressobj(-15)
         try:
-            unpacked: bytes = inflater.decompress(packed + b"\x00\x00\xff\xff", _INFLATED_BYTES)
+            unpacked: bytes = inflater.decompress(packed + b"\x00\x00\xff\xff", INFLATED_BYTES)
         except zlib.error:
             side.inflater = None
             return None
@@ -232,13 +238,13 @@ class _WebSocket:
 
     def _control(self, sender: int, start: int, end: int, opcode: int, content: bytes) -> None:
         talk = self._talk
-        if opcode == _CLOSE:
+        if opcode == CLOSE:
             code = int.from_bytes(content[:2], "big") if len(content) >= 2 else 1000
             name = f"{code} {content[2:].decode('utf-8', 'replace')}".strip() if content else ""
             talk.add(sender, start, end, "CLOSE", name, failed=code not in _GOOD_CLOSES)
             return
-        number = talk.add(sender, start, end, _KINDS[opcode], correlation=content[:16].hex())
-        if opcode == _PING:
+        number = talk.add(sender, start, end, KINDS[opcode], correlation=content[:16].hex())
+        if opcode == PING:
             talk.ask(("PING", sender, content), number)
         else:
             talk.answer(("PING", 1 - sender, content), number, early=True)
@@ -248,7 +254,7 @@ class _WebSocket:
         talk = self._talk
         if payload is None:
             talk.undecoded(size)
-            talk.add(sender, start, end, _KINDS[opcode], payload_bytes=size)
+            talk.add(sender, start, end, KINDS[opcode], payload_bytes=size)
             if self._nested:
                 self._nested.gap(sender, size)
             return
@@ -257,14 +263,14 @@ class _WebSocket:
         if self._nested is not None:
             self._nested.feed(sender, payload, start, end)
             return
-        kind = _KINDS[opcode]
+        kind = KINDS[opcode]
         if len(payload) <= _JSON_BYTES:
             if payload[:1] in (b"{", b"["):
                 document = _json(payload)
                 if isinstance(document, dict) or (self._hints and document is not None):
                     self._document(sender, start, end, kind, document, payload)
                     return
-            elif opcode == _TEXT and (match := _SOCKET_IO.fullmatch(payload)):
+            elif opcode == TEXT and (match := _SOCKET_IO.fullmatch(payload)):
                 self._socket_io(sender, start, end, match, payload)
                 return
         talk.add(sender, start, end, kind, payload=payload)
@@ -338,7 +344,7 @@ class _WebSocket:
     def _broken(self, sender: int, data: bytes, pos: int) -> int:
         """No frame begins here: read on where one does."""
         side = self._sides[sender]
-        found = _search(data, pos + 1, sender)
+        found = search(data, pos + 1, sender)
         side.lost = found < 0
         side.opcode, side.parts, side.size, side.large, side.inflater = 0, [], 0, -1, None
         side.orphaned = True
@@ -354,61 +360,6 @@ def _by_subprotocol(subprotocol: str) -> Dissector | None:
             if part.strip().startswith(name) and known.transport == "tcp" and name not in ("http", "websocket"):
                 return known
     return None
-
-
-def _frame(data: bytes, here: int) -> tuple[int, bool, int, int] | None:
-    """First byte, whether it is masked, where mask and payload begin and how long both are; None: not there yet."""
-    size = len(data)
-    if here + 2 > size:
-        return None
-    length, body = data[here + 1] & 127, here + 2
-    if length >= 126:
-        body += 2 if length == 126 else 8
-        if body > size:
-            return None
-        length = int.from_bytes(data[here + 2 : body], "big")
-    masked = data[here + 1] > 127
-    return data[here], masked, body, length + 4 * masked
-
-
-def _unmasked(content: bytes, mask: bytes) -> bytes:
-    size = len(content)
-    key = int.from_bytes((mask * (size // 4 + 1))[:size], "little")
-    return (int.from_bytes(content, "little") ^ key).to_bytes(size, "little")
-
-
-def _chain(data: bytes, here: int, sender: int) -> int:
-    """How many orderly frames lie one behind the other from here (at most 3); those that end with the data count 3."""
-    frames = 0
-    while frames < 3 and (frame := _frame(data, here)) is not None:
-        first, masked, body, length = frame
-        opcode, size = first & 15, length - 4 * masked
-        if first not in _FIRST_BYTES or masked != (sender == CLIENT):
-            return 0
-        shortest = 126 if body - here == 4 else 65536 if body - here == 10 else 0
-        if size < shortest or (opcode >= _CLOSE and (size > _CONTROL_BYTES or first & 0xC0 != 0x80)):
-            return 0
-        here = body + length
-        if here > len(data):
-            return frames
-        frames += 1
-    return 3 if frames and here == len(data) else frames
-
-
-def _opens(data: bytes, sender: int) -> bool:
-    """Whether a frame too long for what is there seems to begin here."""
-    frame = _frame(data, 0)
-    if frame is None or frame[1] != (sender == CLIENT) or frame[0] not in (0x81, 0x82, 0xC1, 0xC2, 0x01, 0x02):
-        return False
-    return frame[2] > 2 and len(data) - frame[2] < frame[3] < _INFLATED_BYTES
-
-
-def _search(data: bytes, start: int, sender: int) -> int:
-    """Where frames seem to begin; -1 if they do not."""
-    for pos in range(start, len(data)):
-        if data[pos] in _FIRST_BYTES and _chain(data, pos, sender) >= 2:
-            return pos
-    return -1
 
 
 def _json(text: bytes) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-from pamqp import base, commands, frame
+from pamqp import base, commands
 
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.amqp.frames import (
@@ -27,10 +27,12 @@ from battlebrokers.protocols.amqp.frames import (
     NACK,
     PERSISTENT,
     MalformedFrame,
+    foreign,
     marshalled,
     read_content,
     read_delivery,
     topic_of_key,
+    unmarshalled,
 )
 from battlebrokers.protocols.base import Arrivals, Completion, Failure
 from battlebrokers.protocols.wheel import TICK_S, Wheel
@@ -163,7 +165,7 @@ class Connection(asyncio.Protocol):
                 start = place + 7
                 end = start + length
                 if length > LARGEST_FRAME_BYTES or kind not in (METHOD, HEADER, BODY, HEARTBEAT):
-                    raise MalformedFrame(_foreign(data[place : place + 8]))  # noqa: TRY301
+                    raise MalformedFrame(foreign(data[place : place + 8]))  # noqa: TRY301
                 if end >= size:
                     break
                 if data[end] != 0xCE:
@@ -224,7 +226,7 @@ class Connection(asyncio.Protocol):
         self._body_left, self._mode = read_content(data, start, end)
         self._wire += end - start + 8
         if self._content[3] is _RETURNED:
-            properties = getattr(_unmarshalled(data[start - 7 : end + 1]), "properties", None)
+            properties = getattr(unmarshalled(data[start - 7 : end + 1]), "properties", None)
             named = str(getattr(properties, "message_id", ""))
             self._content = (0, int(named) if named.isdecimal() else 0, 0, _RETURNED)
 
@@ -287,7 +289,7 @@ class Connection(asyncio.Protocol):
     # ── methods ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _method(self, channel: int, data: bytes) -> None:
-        method = _unmarshalled(data)
+        method = unmarshalled(data)
         match method:
             case commands.Connection.Start():
                 self.write(marshalled(0, self.link.introduction()))
@@ -387,16 +389,3 @@ class Connection(asyncio.Protocol):
 _CLOSE_OK = marshalled(0, commands.Connection.CloseOk())
 _RETURNED = b"\x00returned"
 """Stands in place of a routing key while the content of a basic.return comes in."""
-
-
-def _unmarshalled(data: bytes) -> object:
-    try:
-        return frame.unmarshal(data)[2]
-    except Exception as error:  # pamqp answers some nonsense with whatever Python raises on the way
-        raise MalformedFrame(f"a frame cannot be read: {error}"[:200]) from error
-
-
-def _foreign(head: bytes) -> str:
-    if head[:4] == b"AMQP":
-        return f"it speaks AMQP {'.'.join(str(each) for each in head[5:8])}, not 0-9-1"
-    return f"no AMQP frame begins with {head[:8].hex(' ')}"

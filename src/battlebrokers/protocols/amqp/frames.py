@@ -147,3 +147,18 @@ def read_content(data: bytes, start: int, end: int) -> tuple[int, int]:
     except IndexError:
         pass
     raise MalformedFrame("a content header's properties are longer than its frame")
+
+
+def unmarshalled(data: bytes) -> object:
+    """One whole frame as pamqp reads it."""
+    try:
+        return frame.unmarshal(data)[2]
+    except Exception as error:  # pamqp answers some nonsense with whatever Python raises on the way
+        raise MalformedFrame(f"a frame cannot be read: {error}"[:200]) from error
+
+
+def foreign(head: bytes) -> str:
+    """What these first bytes are, since they are no frame."""
+    if head[:4] == b"AMQP":
+        return f"it speaks AMQP {'.'.join(str(each) for each in head[5:8])}, not 0-9-1"
+    return f"no AMQP frame begins with {head[:8].hex(' ')}"
