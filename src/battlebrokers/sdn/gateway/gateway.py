@@ -30,6 +30,8 @@ from battlebrokers.sdn.gateway.topics import Topics
 _LOG = logging.getLogger(__name__)
 _SHUTTING_DOWN: Final = 0x8B
 _LAST_WILLS_S: Final = 2.0
+_FAREWELL_S: Final = 10.0
+"""For a controller that is slow; one that is away says so at once."""
 
 
 class Gateway:
@@ -89,9 +91,11 @@ class Gateway:
             task.cancel()
         for connection in list(self._connections):
             connection.abandon()
-        with suppress(TimeoutError):
+        try:
             # Nobody wants anything any more, so this leaves every resource.
-            await asyncio.wait_for(self._topics.look(), _LAST_WILLS_S)
+            await asyncio.wait_for(self._topics.look(), _FAREWELL_S)
+        except TimeoutError:
+            _LOG.warning("the controller is slow: subscriptions that are left end when a gateway starts here again")
         self._feet.close()
         if self._rest is not None:
             await self._rest.close()
