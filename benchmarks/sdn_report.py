@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -28,7 +28,11 @@ Table = tuple[str, str, list[str], list[list[str]]]
 def kept(output: Path | None) -> Iterator[Story]:
     """The story so far; afterwards, also after an interruption, what is new is written beside the figures."""
     path = output.with_name("sdn.json") if output else None
-    story = msgspec.json.decode(path.read_bytes(), type=Story) if path and path.exists() else Story()
+    story = Story()
+    if path and path.exists():
+        # One of an older form cannot be gone on with: it is measured anew.
+        with suppress(msgspec.MsgspecError):
+            story = msgspec.json.decode(path.read_bytes(), type=Story)
     try:
         yield story
     finally:

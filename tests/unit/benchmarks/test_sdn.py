@@ -162,5 +162,8 @@ def test_what_was_not_measured_again_stays(tmp_path: Path) -> None:
     assert set(msgspec.json.decode((tmp_path / "sdn.json").read_bytes(), type=Story).killed) == {"tree", "group"}
     assert "group" in (tmp_path / "sdn.md").read_text()
     assert (tmp_path / "sdn.html").exists()
+    (tmp_path / "sdn.json").write_text('{"killed": {"tree": {"expected": 1}}}')
+    with kept(output) as story:
+        assert story == Story()
     with kept(None) as story:
         assert story == Story()
