@@ -47,6 +47,7 @@ def test_ponte_takes_messages_over_http_and_gives_them_over_mqtt(tmp_path, analy
     assert cost.publish_ms.n == 200
 
 
+@pytest.mark.alone
 @pytest.mark.broker
 def test_acme_is_registered_with_and_everything_is_removed_again(tmp_path, require_broker):
     require_broker("acme-onem2m")
@@ -162,6 +163,7 @@ async def test_answers_of_500_are_recorded_and_everybody_is_removed(made_up, tmp
     assert (made_up.seen, made_up.devices) == (20, {})
 
 
+@pytest.mark.alone
 async def test_how_long_an_answer_may_take_is_said_in_the_contenders_file(made_up, tmp_path):
     made_up.late_every = 10
     spec = tmp_path / "made-up.yaml"
