@@ -87,6 +87,23 @@ def test_answers_to_subscribe_and_unsubscribe_come_when_they_are_in_effect(paper
         assert set(paper.heard()) == {"h8"}
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_counted_is_what_was_sent_and_received(paper: Stage, mode: str) -> None:
+    resource = paper.create(mode, subscribers=("h3", "h8"))
+    sent = received = 0
+    for leaver in ("", "h3"):
+        if leaver:
+            paper.unsubscribe(resource, leaver)
+        for number in range(100):
+            paper.publish("h1", resource, b"reading %d" % number)
+        sent += 100
+        received += sum(len(got) for got in paper.heard().values())
+        # Switches tell what they counted within a second; a change before that is a matter of its own.
+        until(lambda: min(map(int.__sub__, _counted(paper, resource), (sent, received))) >= 0, what="the counters")  # noqa: B023
+        assert _counted(paper, resource) == (sent, received)
+    assert received == 300
+
+
 def test_hosts_do_not_reach_each_other_even_when_they_know_the_address(paper: Stage) -> None:
     victim = paper.hosts["h8"]
     before = paper.drops()
@@ -206,6 +223,11 @@ def test_a_killed_controller_changes_nothing_in_the_network_and_finds_everything
         assert sorted(payload for payload, _ in came[host]) == sorted([b"before", *said] * 2)
     assert _rules(paper) == rules
     assert set(kept.values()) <= set(paper.ask("GET", "/db/resources/json"))
+
+
+def _counted(paper: Stage, resource: str) -> tuple[int, int]:
+    told = paper.ask("GET", f"/api/v1/resources/{resource}")
+    return told["published"], told["delivered"]
 
 
 def _rules(paper: Stage) -> dict[str, list[str]]:
