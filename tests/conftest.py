@@ -70,7 +70,7 @@ def _name_groups(items: list[pytest.Item]) -> None:
         groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
         ending = f"@{'_'.join(groups)}"
         if groups and not item.nodeid.endswith(ending):
-            item._id = type(item._id).parse(item.nodeid + ending)  # type: ignore[attr-defined]
+            item._id = type(item._id).parse(item.nodeid + ending)
 
 
 def _shared(item: pytest.Item) -> str | None:
