@@ -40,7 +40,8 @@ _COLOURS: Final = "\n".join(
 )  # fmt: skip
 _PAGE_STYLE: Final = """
 :root { color-scheme: light dark; } body { margin: 1.2rem; font: 15px/1.5 system-ui, sans-serif; background: #fbfbf9;
-  color: #1d2430; } .scroll { overflow-x: auto; } h1 { font-size: 1.2rem; } h2 { font-size: 1rem; } table { border-collapse: collapse; }
+  color: #1d2430; } .scroll { overflow-x: auto; } h1 { font-size: 1.2rem; } h2 { font-size: 1rem; }
+table { border-collapse: collapse; }
 td, th { padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #d9dce2; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } svg { max-width: none; }
 @media (prefers-color-scheme: dark) { body { background: #14171c; color: #e6e8ec; } td, th { border-color: #363c47; } }
