@@ -55,6 +55,8 @@ def expected(value: Any) -> Any:
     return {"statuses": value if isinstance(value, list) else [value]}
 
 
+SAY_NOTHING_BY_THEMSELVES = ("http", "websocket")
+"""Protocols without a publish and subscribe of their own: only a dialect gives them one."""
 PathText = Annotated[str, AfterValidator(_a_path)]
 Pattern = dict[PathText, Any]
 """Path → the value that stands there; written `"*"` it only has to be there."""
@@ -198,7 +200,13 @@ class Speech(Strict):
     answer_within_s: Annotated[float, Field(gt=0, le=3600)] = ANSWER_WITHIN_S
     """Seconds an answer may take, 30 unless said; what is answered later, or never, counts as failed (`timeout`)."""
     largest_payload_bytes: Annotated[int, Field(ge=1)] | None = None
-    """What is larger it does not take over this protocol; scenarios that send it are refused."""
+    """What is larger it does not take over this protocol; scenarios that send it are refused. Said alone, everything
+    else is as the protocol has it."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it only says how large a payload may be."""
+        return self.model_fields_set == {"largest_payload_bytes"}
 
 
 class WebSocketSpeech(Speech):

@@ -12,6 +12,7 @@ from typing import Any
 from battlebrokers.contenders.dialect import (
     REQUESTS,
     SAID_OVER,
+    SAY_NOTHING_BY_THEMSELVES,
     SUBSCRIBED_OVER,
     WAYS,
     Notified,
@@ -102,6 +103,8 @@ class _Checks:
             known = known | kept_by(made)
 
     def _speech(self, speech: Speech, protocol: str, path: KeyPath) -> Iterator[KeyMistake]:
+        if speech.is_plain and protocol not in SAY_NOTHING_BY_THEMSELVES:
+            return
         verbs = SAID_OVER[protocol]
         logged_in = kept_by(speech.login)
         # What is said when connecting is said by devices and by clients, as far as either is there.

@@ -62,7 +62,8 @@ def scripts_of(contender: Contender) -> dict[str, Script]:
         return {}
     register = contender.register_ or Register()
     about_topic = {*TOPIC_NAMES, ATTRIBUTE, *kept_by([*register.resource, *register.attribute])}
-    return {protocol: _script(protocol, speech, about_topic) for protocol, speech in contender.speak.spoken.items()}
+    dialects = {protocol: speech for protocol, speech in contender.speak.spoken.items() if not speech.is_plain}
+    return {protocol: _script(protocol, speech, about_topic) for protocol, speech in dialects.items()}
 
 
 def _script(protocol: str, speech: Speech, about_topic: set[str]) -> Script:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from battlebrokers.contenders.dialect import SAY_NOTHING_BY_THEMSELVES
 from battlebrokers.contenders.spec import MQTT_TRANSPORTS, Contender
 
 
@@ -39,9 +40,10 @@ def offers_of(contender: Contender) -> dict[str, Offer]:
     spoken = contender.speak.spoken if contender.speak is not None else {}
     for protocol, keys in by_protocol.items():
         speech = spoken.get(protocol)
-        if speech is None:
-            if protocol not in ("http", "websocket"):  # these say nothing by themselves
-                found[protocol] = Offer(protocol, tuple(keys))
+        if speech is None or speech.is_plain:
+            if protocol not in SAY_NOTHING_BY_THEMSELVES:
+                largest = speech.largest_payload_bytes if speech is not None else None
+                found[protocol] = Offer(protocol, tuple(keys), largest_payload_bytes=largest)
             continue
         found[protocol] = Offer(
             protocol,

@@ -153,6 +153,17 @@ def test_what_is_offered_follows_from_endpoints_and_speech() -> None:
     assert offers_of(find_contender("mosquitto")) == {"mqtt": Offer("mqtt", ("tcp", "ws"))}
 
 
+def test_a_plain_broker_may_say_how_large_a_payload_may_be() -> None:
+    plain = "name: edge\nabout: A\nrun: {external: true}\nports: {mqtt: 1883}\n"
+    plain += 'endpoints: {tcp: "mqtt://${host}:${port.mqtt}"}\nspeak: {mqtt: {largest_payload_bytes: 1472}}\n'
+    edge = parse_contender(plain, "edge.yaml")
+    assert scripts_of(edge) == {}
+    assert offers_of(edge) == {"mqtt": Offer("mqtt", ("tcp",), largest_payload_bytes=1472)}
+    with pytest.raises(InputError) as refused:
+        parse_contender(plain.replace("{tcp", "{http").replace("mqtt: {l", "http: {l"), "edge.yaml")
+    assert "says neither publish nor subscribe" in str(refused.value)
+
+
 def test_a_protocol_may_be_for_publishing_only() -> None:
     only = MESH.replace('    subscribe: {way: stream, fetch: {get: "/subscribe/${uuid}"}, wildcards: true}\n', "")
     only = only.replace('    notification: {when: {$.type: message, $.payload: "*"}, payload: $.payload}\n', "")
