@@ -16,7 +16,7 @@ from battlebrokers.errors import InputError, LinkError
 from battlebrokers.protocols.base import Completion, Endpoint, Failure, Link, LinkOptions, Listener
 from battlebrokers.protocols.phrase import MISSING, Value, at_path, fits, payload_of, picked, read_json
 from battlebrokers.protocols.script import Known, Say, Script
-from battlebrokers.protocols.wheel import TICK_S, Wheel, wheel_of
+from battlebrokers.protocols.wheel import Wheel, patience, wheel_of
 from battlebrokers.protocols.wrapping import Request, window_of
 
 LARGEST_CODE = 32_767
@@ -271,7 +271,7 @@ class Hearing(Link):
         return wheel.tick
 
     def _patience(self) -> int:
-        return max(1, round(self.options.answer_timeout_s / TICK_S))
+        return patience(self.options.answer_timeout_s)
 
     def beat(self) -> int:
         """Is an answer overdue? Called by the wheel; returns when to look again."""

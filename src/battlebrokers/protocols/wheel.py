@@ -7,10 +7,16 @@ members, nothing of protocols: what a check means is the connection's business.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 TICK_S = 0.1
+
+
+def patience(seconds: float) -> int:
+    """Ticks after which so long has surely passed: the tick at hand began up to one ago, and was read up to one ago."""
+    return math.ceil(seconds / TICK_S) + 2
 
 
 class Member(Protocol):

@@ -18,7 +18,7 @@ from battlebrokers.errors import LinkError
 from battlebrokers.protocols.amqp.connection import CONFIRM_CHANNEL, PLAIN_CHANNEL, WRITE_HIGH_BYTES
 from battlebrokers.protocols.amqp.frames import LONGEST_KEY_BYTES, PERSISTENT, Envelope, key_of_topic
 from battlebrokers.protocols.base import Completion, Failure, Held, Link, LinkOptions, Listener, Outgoing
-from battlebrokers.protocols.wheel import TICK_S
+from battlebrokers.protocols.wheel import patience
 from battlebrokers.protocols.wrapping import Request, completed, publishing, window_of
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Publisher(Link):
             first = self._next_tag
             self._next_tag = first + count
             self._open.update(zip(range(first, self._next_tag), tokens, strict=True))
-            late = connection.wheel.tick + int(self.options.answer_timeout_s / TICK_S)
+            late = connection.wheel.tick + patience(self.options.answer_timeout_s)
             self._deadlines.append((late, self._next_tag - 1))
         self._typical_bytes = len(data) // count or 1
         connection.write(data)

@@ -37,7 +37,7 @@ from battlebrokers.protocols.coap.message import (
     read_block,
 )
 from battlebrokers.protocols.datagrams import Datagrams
-from battlebrokers.protocols.wheel import TICK_S, Wheel
+from battlebrokers.protocols.wheel import TICK_S, Wheel, patience
 
 BEAT_TICKS = 2
 REMEMBERED = 128
@@ -106,7 +106,7 @@ class Talk:
         self.observed = observed
         """Called with the token of each notification; False when nobody asked for it (any more)."""
         self._malformed = malformed
-        self.timeout_ticks = max(1, int(timeout_s / TICK_S))
+        self.timeout_ticks = patience(timeout_s)
         self.slot = 0
         # Random beginnings, so that a peer that remembers an earlier link at our port is not misled.
         self._next_id = random.randrange(65_536)

@@ -16,7 +16,7 @@ from battlebrokers.protocols.base import Endpoint, Failure, LinkOptions, TlsFile
 from battlebrokers.protocols.http.head import Head, Malformed
 from battlebrokers.protocols.http.reader import Reader
 from battlebrokers.protocols.tls import tls_context, why_unreachable
-from battlebrokers.protocols.wheel import TICK_S, Wheel, wheel_of
+from battlebrokers.protocols.wheel import Wheel, wheel_of
 
 TRANSPORTS = frozenset({"tcp", "tls"})
 _EARLY_S = 1.0
@@ -208,11 +208,6 @@ def name_of(endpoint: Endpoint) -> str:
     scheme = "https" if endpoint.transport == "tls" else "http"
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     return f"{scheme}://{host}:{endpoint.port}{endpoint.path.rstrip('/')}"
-
-
-def ticks(seconds: float) -> int:
-    """Of the wheel."""
-    return max(1, int(seconds / TICK_S))
 
 
 class Unreachable(LinkError):  # noqa: N818 - reads as the sentence it is

@@ -10,9 +10,10 @@ import asyncio
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.base import Completion, Failure
-from battlebrokers.protocols.http.connection import Connection, dial, ticks
+from battlebrokers.protocols.http.connection import Connection, dial
 from battlebrokers.protocols.http.fetching import Fetch
 from battlebrokers.protocols.http.waiting import NoAnswer, Waiting
+from battlebrokers.protocols.wheel import patience
 
 _LONGER_S = 60.0
 """A long poll may take so much longer than any other answer."""
@@ -42,7 +43,7 @@ class Poll(Fetch):
             )
         waiting = Waiting(audience.now_ns)
         asked_ns = audience.now_ns()
-        connection.ask(data, waiting, ticks(audience.options.answer_timeout_s + _LONGER_S))
+        connection.ask(data, waiting, patience(audience.options.answer_timeout_s + _LONGER_S))
         if not self.accepted.done():
             await self._see_whether_accepted(waiting)
         try:

@@ -15,12 +15,13 @@ from typing import Any
 
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.base import Completion, Endpoint, Failure, Held, Link, LinkOptions, Listener, Outgoing
-from battlebrokers.protocols.http.connection import Connection, Unreachable, dial, name_of, ticks
+from battlebrokers.protocols.http.connection import Connection, Unreachable, dial, name_of
 from battlebrokers.protocols.http.head import Head
 from battlebrokers.protocols.http.request import PAYLOAD, Call, Dialect, dialect_of
 from battlebrokers.protocols.http.waiting import Answer, NoAnswer, converse
 from battlebrokers.protocols.phrase import Value, plain
 from battlebrokers.protocols.script import Say, Script
+from battlebrokers.protocols.wheel import patience
 
 WINDOW_UNLESS_SAID = 8
 """Requests in flight when neither scenario nor contender says a number: each costs a connection."""
@@ -82,7 +83,7 @@ class Sender(Link):
         self._kept: dict[str, str] = {}
         self._bound: dict[bytes, Call] = {}
         """What publishing says, topic by topic."""
-        self._patience_ticks = ticks(options.answer_timeout_s)
+        self._patience_ticks = patience(options.answer_timeout_s)
         self._seq = 0
         self._settling: asyncio.Future[None] | None = None
         """Somebody waits until nothing is in flight."""

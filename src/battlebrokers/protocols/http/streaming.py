@@ -9,10 +9,11 @@ import asyncio
 
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.base import Failure
-from battlebrokers.protocols.http.connection import Connection, dial, ticks
+from battlebrokers.protocols.http.connection import Connection, dial
 from battlebrokers.protocols.http.fetching import Fetch
 from battlebrokers.protocols.http.head import Head, Malformed
 from battlebrokers.protocols.http.objects import Objects
+from battlebrokers.protocols.wheel import patience
 
 
 class StreamConnection(Connection):
@@ -65,7 +66,7 @@ class Stream(Fetch):
         connection = await dial(audience.endpoint, audience.options, lambda wheel: StreamConnection(audience, wheel))
         connection.stream, connection.begun = self, False
         self._connection = connection
-        connection.ask(data, self, ticks(audience.options.answer_timeout_s))
+        connection.ask(data, self, patience(audience.options.answer_timeout_s))
         if audience.paused:
             self.pause()
         try:
