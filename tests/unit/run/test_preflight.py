@@ -207,13 +207,13 @@ class TestLab:
         assert p.switches(replace(able, kernel_switches=True)).value == "the kernel switches"
 
     def test_each_thing_that_is_missing_stands_in_its_line_with_its_fix(self) -> None:
-        bare = replace(GOOD, lab=Lacks(("ovs-vswitchd", "ovs-vsctl", "ethtool"), root_rights=True, tun="No such file"))
+        bare = replace(GOOD, lab=Lacks(("ovs-vswitchd", "ovs-vsctl", "ip"), root_rights=True, tun="No such file"))
         switches, tools, rights = p.switches(bare), p.lab_tools(bare), p.lab_rights(bare)
         assert (switches.value, tools.value, rights.value) == (
-            "not here: ovs-vswitchd, ovs-vsctl", "not here: ethtool", "not root",
+            "not here: ovs-vswitchd, ovs-vsctl", "not here: ip", "not root",
         )  # fmt: skip
         assert "openvswitch-switch" in switches.fix
-        assert "ethtool" in tools.fix
+        assert "iproute2" in tools.fix
         assert "sudo" in rights.fix
 
     def test_root_without_the_device_is_told_how_to_get_it(self) -> None:

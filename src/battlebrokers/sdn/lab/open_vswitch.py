@@ -19,8 +19,8 @@ from battlebrokers.errors import EnvironmentNotReady
 
 _SCHEMA: Final = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _DAEMONS: Final = ("ovs-vswitchd", "ovsdb-server")
-_NEEDED: Final = (*_DAEMONS, "ovsdb-tool", "ovs-vsctl", "ip", "ethtool", "sysctl")
-_INSTALL: Final = "apt-get install openvswitch-switch iproute2 ethtool procps"
+_NEEDED: Final = (*_DAEMONS, "ovsdb-tool", "ovs-vsctl", "ip")
+_INSTALL: Final = "apt-get install openvswitch-switch iproute2"
 _END_S: Final = 10.0
 _SYSTEM_PLACES: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 
