@@ -28,9 +28,9 @@ _FENCE = "the fence "
 class Stage:
     """One network that is up, with its controller."""
 
-    def __init__(self, folder: Path, topology: str) -> None:
+    def __init__(self, folder: Path, topology: str, cables: str = "") -> None:
         self.folder = folder
-        self.topology: Topology = find_topology(topology)
+        self.topology: Topology = find_topology(topology, cables)
         # Short and of its own, so that a lab somebody uses at the same time is left alone.
         self.lab = Laboratory(folder / "lab", Names("bbt"))
         self.sockets: dict[str, socket.socket] = {}
@@ -164,9 +164,9 @@ class Stage:
 
 
 @contextmanager
-def stage(folder: Path, topology: str) -> Iterator[Stage]:
+def stage(folder: Path, topology: str, cables: str = "") -> Iterator[Stage]:
     """A network that is up, and gone afterwards."""
-    made = Stage(folder, topology)
+    made = Stage(folder, topology, cables)
     try:
         made.up()
         yield made

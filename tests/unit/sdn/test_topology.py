@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from battlebrokers.errors import InputError
+from battlebrokers.sdn.lab.commands import Names, outside_lines, switch_command, up_lines
 from battlebrokers.sdn.lab.topology import find_topology, parse_topology, shipped_topologies
 
 GOOD = """\
@@ -24,6 +26,23 @@ def test_everything_is_numbered() -> None:
         ("h1", "10.0.0.1", "s1:1"), ("h2", "10.0.0.2", "s2:1"),
     ]  # fmt: skip
     assert [(str(one), str(other)) for one, other in net.wires] == [("s1:2", "s2:2")]
+
+
+def test_cables_are_interfaces_or_short_cuts_inside_the_switch() -> None:
+    names = Names("xyz")
+    net = parse_topology(GOOD, "net.yaml")
+    assert "xyzw1-2" in " ".join(outside_lines(names, net))
+    assert "type=patch" not in switch_command(names, net, "tcp:127.0.0.1:1", "netdev")
+    short = parse_topology(GOOD + "cables: patch\n", "net.yaml")
+    assert short == replace(net, cables="patch")
+    assert "xyzw1-2" not in " ".join([*outside_lines(names, short), *up_lines(names, short)])
+    words = " ".join(switch_command(names, short, "tcp:127.0.0.1:1", "netdev"))
+    for end, other in (("xyzw1-2", "xyzw2-2"), ("xyzw2-2", "xyzw1-2")):
+        assert f"set interface {end} ofport_request=2 type=patch options:peer={other}" in words
+    assert find_topology("chain:2x1", "patch").cables == "patch"
+    with pytest.raises(InputError) as told:
+        find_topology("chain:2x1", "string")
+    assert "there are no cables 'string'" in told.value.message
 
 
 @pytest.mark.parametrize("name", [*shipped_topologies(), "chain:4x2", "ring:5x1", "star:6x1", "tree:7x2", "chain:1x0"])
@@ -51,6 +70,7 @@ def test_what_we_ship_and_generate_can_be_built(name: str) -> None:
         (GOOD.replace("[[s1, s2]]", "[[s1]]"), ["net.yaml:4"]),
         (GOOD.replace("[[s1, s2]]", "[[s1, s3]]"), ["net.yaml:4", "there is no switch s3"]),
         (GOOD.replace("{h1", "{h1: s1, h1"), ["net.yaml:3", "h1"]),
+        (GOOD + "cables: string\n", ["net.yaml:5", "cables"]),
         ("name: [net\n", ["net.yaml"]),
         ("- a list\n", ["net.yaml"]),
         ("", ["net.yaml"]),

@@ -24,12 +24,15 @@ def up(
         str, typer.Argument(help="paper, sensors, tree, ring, chain:4x2, …, or a YAML file.")
     ] = "paper",
     controller: Annotated[str, typer.Option("--controller", help="Where the switches call.")] = "tcp:127.0.0.1:6653",
+    cables: Annotated[
+        str, typer.Option("--cables", help="Between switches: veth (can be captured and cut) or patch (faster).")
+    ] = "",
 ) -> int:
     """Build a network; one that is there already is taken down first."""
     from battlebrokers.sdn.lab.laboratory import Laboratory
     from battlebrokers.sdn.lab.topology import find_topology
 
-    wanted = find_topology(topology)
+    wanted = find_topology(topology, cables)
     laboratory = Laboratory()
     laboratory.up(wanted, controller)
     answered = laboratory.await_controller(_CONTROLLER_S)

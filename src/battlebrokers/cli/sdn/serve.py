@@ -27,6 +27,9 @@ def serve(
     folder: Annotated[
         Path | None, typer.Option("--folder", help="Where the lab lives; else /run/battlebrokers-PREFIX.")
     ] = None,
+    cables: Annotated[
+        str, typer.Option("--cables", help="Between switches: veth (can be captured and cut) or patch (faster).")
+    ] = "",
     prefix: Annotated[
         str, typer.Option("--prefix", help="What names of interfaces and namespaces begin with.")
     ] = "bbs",
@@ -43,7 +46,7 @@ def serve(
 
     if mode not in list(Mode):
         raise UsageError(f"there is no mode '{mode}'", hint=f"one of {', '.join(Mode)}")
-    wanted = find_topology(topology)
+    wanted = find_topology(topology, cables)
     from battlebrokers.sdn.serving import Serving, serve_lab  # slow to import: a web server and a codec
 
     def tell(openflow: int, http: int) -> None:

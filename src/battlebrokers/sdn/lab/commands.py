@@ -52,8 +52,7 @@ def outside_lines(names: Names, topology: Topology) -> Iterator[str]:
             f"link add {names.host_interface(host.name)} mtu {_MTU} type veth "
             f"peer name {INSIDE} address {host.mac} mtu {_MTU} netns {name}"
         )
-    # A cable between two switches is a pair of interfaces, so that it can be captured and cut.
-    for one, other in topology.wires:
+    for one, other in topology.wires if topology.cables == "veth" else ():
         ends = (names.wire_interface(one), names.wire_interface(other))
         yield f"link add {ends[0]} mtu {_MTU} type veth peer name {ends[1]} mtu {_MTU}"
 
@@ -66,7 +65,8 @@ def up_lines(names: Names, topology: Topology) -> Iterator[str]:
 def outside_interfaces(names: Names, topology: Topology) -> Iterator[str]:
     """The switches' ends of all cables."""
     yield from map(names.host_interface, topology.hosts)
-    yield from (names.wire_interface(end) for wire in topology.wires for end in wire)
+    if topology.cables == "veth":
+        yield from (names.wire_interface(end) for wire in topology.wires for end in wire)
 
 
 def inside_lines(host: LabHost) -> Iterator[str]:
@@ -89,17 +89,18 @@ def switch_command(names: Names, topology: Topology, controller: str, datapath: 
                   "--", "set-controller", this, controller,
                   "--", "set", "controller", this, "connection_mode=out-of-band", "max_backoff=1000",
                   "inactivity_probe=5000"]  # fmt: skip
-        for interface, port in _interfaces(names, topology, number):
+        for interface, port, more in _interfaces(names, topology, number):
             words += ["--", "add-port", this, interface, "--", "set", "interface", interface,
-                      f"ofport_request={port}"]  # fmt: skip
+                      f"ofport_request={port}", *more]  # fmt: skip
     return words
 
 
-def _interfaces(names: Names, topology: Topology, switch: int) -> Iterator[tuple[str, int]]:
+def _interfaces(names: Names, topology: Topology, switch: int) -> Iterator[tuple[str, int, list[str]]]:
     for host in topology.hosts.values():
         if host.port.switch == switch:
-            yield names.host_interface(host.name), host.port.number
+            yield names.host_interface(host.name), host.port.number, []
     for wire in topology.wires:
-        for end in wire:
+        for end, other in (wire, wire[::-1]):
             if end.switch == switch:
-                yield names.wire_interface(end), end.number
+                short_cut = ["type=patch", f"options:peer={names.wire_interface(other)}"]
+                yield names.wire_interface(end), end.number, short_cut if topology.cables == "patch" else []

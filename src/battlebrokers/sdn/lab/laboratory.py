@@ -170,6 +170,8 @@ class Laboratory:
         topology = self.topology()
         if topology is None or not 1 <= wire <= len(topology.wires):
             raise InputError(f"there is no cable {wire}", hint="they are counted from 1, in the order of `links`")
+        if topology.cables == "patch":
+            raise InputError("its cables are short cuts inside Open vSwitch", hint="build it with `cables: veth`")
         end = self._names.wire_interface(topology.wires[wire - 1][0])
         self.switching.run("ip", "link", "set", end, "up" if restore else "down")
 

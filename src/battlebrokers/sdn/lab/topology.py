@@ -6,9 +6,9 @@ Read from a file, shipped under a name, or generated from words such as `chain:4
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,6 +24,8 @@ _GENERATED = re.compile(r"(chain|ring|star|tree):(\d{1,3})x(\d{1,3})")
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,9}$")]
 """Short: it becomes part of the name of an interface."""
+Cables = Literal["veth", "patch"]
+"""Cables between switches: pairs of interfaces, which can be captured and cut, or short cuts inside Open vSwitch."""
 
 
 class TopologyFile(BaseModel):
@@ -36,6 +38,7 @@ class TopologyFile(BaseModel):
     switches: Annotated[list[Name], Field(min_length=1, max_length=_MOST_SWITCHES)]
     hosts: Annotated[dict[Name, Name], Field(max_length=_MOST_HOSTS)]
     links: list[Annotated[list[Name], Field(min_length=2, max_length=2)]] = []
+    cables: Cables = "veth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Topology:
     switches: dict[str, int]
     hosts: dict[str, LabHost]
     wires: tuple[tuple[Port, Port], ...]
+    cables: Cables = "veth"
 
     @property
     def ports(self) -> dict[int, frozenset[int]]:
@@ -72,8 +76,17 @@ def shipped_topologies() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
-def find_topology(name: str) -> Topology:
-    """By shipped name, by file, or generated from words."""
+def find_topology(name: str, cables: str = "") -> Topology:
+    """By shipped name, by file, or generated from words; with the cables it says, or with others."""
+    found = _found(name)
+    if not cables:
+        return found
+    if cables not in get_args(Cables):
+        raise InputError(f"there are no cables '{cables}'", hint=f"one of {', '.join(get_args(Cables))}")
+    return replace(found, cables=cast("Cables", cables))
+
+
+def _found(name: str) -> Topology:
     generated = _GENERATED.fullmatch(name)
     if generated:
         return _numbered(_generate(generated[1], int(generated[2]), int(generated[3])))
@@ -155,7 +168,7 @@ def _numbered(said: TopologyFile) -> Topology:
         for number, (name, switch) in enumerate(said.hosts.items(), 1)
     }
     wires = tuple((next_port(one), next_port(other)) for one, other in said.links)
-    return Topology(said.name, said.title or said.name, numbers, hosts, wires)
+    return Topology(said.name, said.title or said.name, numbers, hosts, wires, said.cables)
 
 
 def _generate(shape: str, switches: int, hosts_each: int) -> TopologyFile:

@@ -105,6 +105,8 @@ def _places(names: Names, topology: Topology) -> Iterator[Place]:
     for host in topology.hosts.values():
         interface = names.host_interface(host.name)
         yield HostCable(interface=interface, host=host.name, switch=called[host.port.switch])
+    if topology.cables == "patch":
+        raise InputError("cables inside Open vSwitch cannot be captured", hint="build the lab with `cables: veth`")
     for cable, (one, other) in enumerate(topology.wires, 1):
         for end, far in ((one, other), (other, one)):
             yield WireEnd(
