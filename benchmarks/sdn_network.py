@@ -42,22 +42,22 @@ _IDLE_SHARE = 0.15
 """Of one core: switches and controller have nothing to do."""
 
 
-def description(subscribers: int) -> str:
+def description(subscribers: int, cables: str = "veth") -> str:
     """The topology as YAML: the publisher at the first switch, subscribers spread from the last switch to the first."""
     hosts = {PUBLISHER: "s1", BROKER: "s2"}
     hosts |= {f"r{number + 1}": _FROM_THE_FAR_END[number % 4] for number in range(subscribers)}
     links = [list(pair) for pair in pairwise(_SWITCHES)]
-    return json.dumps({"name": "bench", "switches": _SWITCHES, "hosts": hosts, "links": links})
+    return json.dumps({"name": "bench", "switches": _SWITCHES, "hosts": hosts, "links": links, "cables": cables})
 
 
 class BenchNetwork:
     """One network that is up."""
 
-    def __init__(self, bench: Bench, loader: Loader, subscribers: int) -> None:
+    def __init__(self, bench: Bench, loader: Loader, subscribers: int, cables: str) -> None:
         self.loader = loader
-        self.folder = bench.folder / f"sdn-{subscribers}"
+        self.folder = bench.folder / f"sdn-{subscribers}-{cables}"
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.topology = parse_topology(description(subscribers), "the benchmark's network")
+        self.topology = parse_topology(description(subscribers, cables), "the benchmark's network")
         self._names = Names("bbb")
         self.lab = Laboratory(self.folder / "lab", self._names)
         self.subscribers = [name for name in self.topology.hosts if name.startswith("r")]
@@ -301,14 +301,14 @@ class BenchNetwork:
 
 
 @contextmanager
-def bench_network(bench: Bench, loader: Loader, subscribers: int) -> Iterator[BenchNetwork]:
+def bench_network(bench: Bench, loader: Loader, subscribers: int, cables: str = "veth") -> Iterator[BenchNetwork]:
     """A network in a namespace of its own, gone afterwards."""
     missing = what_is_missing()
     if missing is not None:
         raise missing
     bench.say(f"building four switches in a row with {subscribers} subscribers")
     with own_network():
-        network = BenchNetwork(bench, loader, subscribers)
+        network = BenchNetwork(bench, loader, subscribers, cables)
         try:
             network.up()
             yield network

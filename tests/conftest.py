@@ -68,7 +68,8 @@ def _name_groups(items: list[pytest.Item]) -> None:
     """
     for item in items:
         groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
-        ending = f"@{'_'.join(groups)}"
+        # Whatever else it shares: there is one network at a time.
+        ending = "@network" if "network" in groups else f"@{'_'.join(groups)}"
         if groups and not item.nodeid.endswith(ending):
             item._id = type(item._id).parse(item.nodeid + ending)
 
@@ -78,8 +79,10 @@ def _shared(item: pytest.Item) -> str | None:
     for costly in ("spark", "analyst"):
         if costly in getattr(item, "fixturenames", ()):
             return f"{costly} of {item.path.parent.name}"
-    # Their interfaces and switches have names of their own, but all of them the same ones.
-    return "network" if item.path.name.startswith("test_network_") else None
+    # Their interfaces and switches have names of their own, but all of them the same ones, and some look for leftovers.
+    given = getattr(getattr(item, "callspec", None), "params", {}).values()
+    of_the_network = any(isinstance(one, str) and one.startswith("sdn") for one in given)
+    return "network" if of_the_network or item.path.name.startswith("test_network_") else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

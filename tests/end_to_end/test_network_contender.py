@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 from battlebrokers.errors import ExitCode
 from battlebrokers.namespaces import NAMED
-from battlebrokers.sdn.lab.open_vswitch import what_is_missing
+from battlebrokers.sdn.lab.open_vswitch import kernel_switches, what_is_missing
 from support.runs import bb, start_bb, write_scenario
 from support.waiting import until
 
@@ -26,8 +27,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.broker,
-    # One lab under one prefix at a time.
-    pytest.mark.xdist_group("the served lab"),
     pytest.mark.skipif(_MISSING is not None, reason=f"{_MISSING.message}: {_MISSING.hint}" if _MISSING else ""),
 ]
 TALK = """\
@@ -45,16 +44,20 @@ MEASURED = (ExitCode.PASS, ExitCode.VOID)
 """A busy machine makes a measurement void; what was delivered is true all the same."""
 
 
-def left_behind(prefix: str = "bbs") -> list[str]:
-    """Namespaces, interfaces and daemons of a lab."""
-    named = [path.name for path in NAMED.glob(f"{prefix}-*")] if NAMED.is_dir() else []
-    interfaces = [name for _, name in socket.if_nameindex() if name.startswith(prefix)]
+_SERVED = re.compile(r"(bbs|b\d{4,5})[-a-z]")
+"""What the lab of `bb sdn serve`, or of a contender, calls its things."""
+
+
+def left_behind() -> list[str]:
+    """Namespaces, interfaces and daemons of such labs."""
+    named = [path.name for path in NAMED.iterdir()] if NAMED.is_dir() else []
+    interfaces = [name for _, name in socket.if_nameindex()]
     daemons = [
-        " ".join(process.info["cmdline"])
-        for process in psutil.process_iter(["cmdline", "status"])
-        if f"battlebrokers-{prefix}/" in " ".join(process.info["cmdline"] or ())
+        words
+        for process in psutil.process_iter(["cmdline"])
+        if re.search(r"battlebrokers-(bbs|b\d{4,5})/", words := " ".join(process.info["cmdline"] or ()))
     ]
-    return named + interfaces + daemons
+    return [name for name in named + interfaces if _SERVED.match(name)] + daemons
 
 
 @pytest.fixture(autouse=True)
@@ -86,11 +89,12 @@ def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, An
     return status, json.loads(told) if told else None
 
 
-def served(folder: Path, topology: str = "chain:2x2") -> tuple[subprocess.Popen[bytes], int]:
+def served(folder: Path, topology: str = "chain:2x2", prefix: str = "bbs") -> tuple[subprocess.Popen[bytes], int]:
     log = folder / "serve.log"
     process = start_bb(
-        "sdn", "serve", "--topology", topology, "--port", "0", "--openflow-port", "0", cwd=folder, log=log
-    )
+        "sdn", "serve", "--topology", topology, "--port", "0", "--openflow-port", "0", "--prefix", prefix,
+        cwd=folder, log=log,
+    )  # fmt: skip
     until(lambda: b"REST" in log.read_bytes() or process.poll() is not None, what="the network")
     words = log.read_text().split()
     assert "page:" in words, log.read_text()
@@ -158,6 +162,10 @@ def test_seats_are_given_and_given_back_and_a_second_network_is_refused(tmp_path
         refused = bb("sdn", "serve", "--port", "0", "--openflow-port", "0", cwd=tmp_path)
         assert refused.code == ExitCode.ENVIRONMENT
         assert "another network is served" in refused.err
+        if not kernel_switches():
+            beside = bb("sdn", "lab", "up", "chain:1x1", cwd=tmp_path)
+            assert beside.code == ExitCode.ENVIRONMENT
+            assert "another Open vSwitch switches here already" in beside.err
     finally:
         process.terminate()
         assert process.wait(60) == 0
@@ -168,8 +176,9 @@ def test_what_a_kill_left_is_gone_with_the_next_start_and_its_end(tmp_path: Path
     process.kill()
     process.wait(10)
     assert left_behind() != []
-    process, port = served(tmp_path, "chain:1x3")
+    process, port = served(tmp_path, "chain:1x3", "b40000")
     assert ask(port, "GET", "/api/v1/lab")[1]["hosts"] == 3
-    assert {path.name for path in NAMED.glob("bbs-*")} == {"bbs-h1", "bbs-h2", "bbs-h3"}
+    assert {path.name for path in NAMED.glob("b*-*")} >= {"b40000-h1", "b40000-h2", "b40000-h3"}
+    assert not list(NAMED.glob("bbs-*"))
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0

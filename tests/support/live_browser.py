@@ -80,15 +80,25 @@ class LiveBrowser:
 
     def click(self, selector: str) -> None:
         """With the mouse, in the middle of what is there, when that is what lies on top."""
+        until(lambda: self._hit(selector), 30, f"a click on {selector}")
+
+    def _hit(self, selector: str) -> bool:
+        """Whether the click reached it: a page that lives may move what was just looked at."""
+        wanted = json.dumps(selector)
         place = self.until(
-            f"""(() => {{ const node = document.querySelector({json.dumps(selector)}); if (!node) return null;
+            f"""(() => {{ const node = document.querySelector({wanted}); if (!node) return null;
             node.scrollIntoView({{block: "center"}}); const box = node.getBoundingClientRect();
             const x = box.x + box.width / 2, y = box.y + (node.matches(".host") ? 8 : box.height / 2);
             const hit = document.elementFromPoint(x, y);
+            window.wasHit = false;
+            document.addEventListener("click", event => {{ window.wasHit = !!event.target.closest({wanted}); }},
+                {{once: true, capture: true}});
             return hit && (node === hit || node.contains(hit)) ? [x, y] : null; }})()"""
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.order("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+        # A page that was left for another one remembers nothing.
+        return self.value("window.wasHit") is not False
 
     def press(self, key: str) -> None:
         text = {"Enter": "\r", " ": " "}.get(key)

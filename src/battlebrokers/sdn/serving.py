@@ -1,6 +1,6 @@
 """Lab and controller in one process tree: a network with its broker, up until SIGINT or SIGTERM. Run by `bb sdn serve`.
 
-What an earlier one left behind, killed or not, is taken down first. Nothing is remembered: the network ends with it.
+What earlier ones left behind, killed or not, is taken down first. Nothing is remembered: the network ends with it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ from battlebrokers.sdn.store import Store
 _KNOWN_WITHIN_S: Final = 60.0
 _LOOK_S: Final = 0.02
 _AGAIN_S: Final = 1.0
+_LOCKS: Final = Path("/run")
+_LONGEST_PATH: Final = 4096
+_SWEEPING_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ async def serve_lab(order: Serving, on_ready: Callable[[int, int], None]) -> Non
     if missing is not None:
         raise missing
     stopping = signalled()
+    await asyncio.to_thread(take_down_the_dead)
     with _alone(order), open_door(order.host, order.http_port) as door:
         laboratory = Laboratory(order.folder / "lab", order.names)
         controller = Controller(Store(None))
@@ -95,16 +100,49 @@ async def _build(
 def _alone(order: Serving) -> Iterator[None]:
     """Nobody else serves under this prefix; a lock dies with its process, so a crash does not keep it."""
     order.folder.mkdir(parents=True, exist_ok=True)
-    place = Path("/run") / f"battlebrokers-{order.names.prefix}.lock"
-    lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as fault:
+    place = _LOCKS / f"battlebrokers-{order.names.prefix}.lock"
+    until = time.monotonic() + _SWEEPING_S
+    while (lock := _locked(place)) is None:
+        # Somebody who takes the dead down looks at every lock for a moment.
+        if time.monotonic() > until:
             raise EnvironmentNotReady(
                 f"another network is served under the prefix '{order.names.prefix}'",
                 hint="end that one, or choose another --prefix",
-            ) from fault
+            )
+        time.sleep(_LOOK_S)
+    try:
+        os.truncate(lock, 0)
+        os.write(lock, str(order.folder.resolve()).encode())
         yield
+        place.unlink(missing_ok=True)
     finally:
         os.close(lock)
+
+
+def take_down_the_dead() -> None:
+    """Networks whose server was killed: their locks are there, and nobody holds them."""
+    for place in sorted(_LOCKS.glob("battlebrokers-*.lock")):
+        lock = _locked(place)
+        if lock is None:
+            continue
+        try:
+            prefix = place.stem.removeprefix("battlebrokers-")
+            folder = Path(os.read(lock, _LONGEST_PATH).decode("utf-8", "replace"))
+            if folder.is_absolute():
+                Laboratory(folder / "lab", Names(prefix)).down()
+                place.unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+
+
+def _locked(place: Path) -> int | None:
+    """The lock at that place, ours until it is closed; None when somebody has it, or has just taken it away."""
+    lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(lock).st_ino == place.stat().st_ino:
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(lock)
+    return None

@@ -5,6 +5,7 @@ Whatever it makes is found again by its prefix: `down` cleans up after a crash a
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import time
@@ -107,7 +108,9 @@ class Laboratory:
         places = sorted(_NAMESPACES.glob(f"{prefix}-*")) if _NAMESPACES.is_dir() else []
         with suppress(EnvironmentNotReady):
             self._batch([f"netns delete {place.name}" for place in places], "-force")
-        left = [name for _, name in socket.if_nameindex() if name.startswith(prefix)]
+        # A letter follows: what begins with `b1` is none of `b12`.
+        ours = re.compile(rf"{re.escape(prefix)}[a-z]")
+        left = [name for _, name in socket.if_nameindex() if ours.match(name)]
         # The other end of a cable is gone with the first: what is not there any more is no failure.
         with suppress(EnvironmentNotReady):
             self._batch([f"link delete {name}" for name in left], "-force")

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from socket import if_nameindex
 from typing import Final
 
 from battlebrokers.errors import EnvironmentNotReady
@@ -21,6 +22,8 @@ _SCHEMA: Final = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _DAEMONS: Final = ("ovs-vswitchd", "ovsdb-server")
 _NEEDED: Final = (*_DAEMONS, "ovsdb-tool", "ovs-vsctl", "ip")
 _INSTALL: Final = "apt-get install openvswitch-switch iproute2"
+_TAP: Final = "ovs-netdev"
+"""The device every daemon that switches itself makes; its name cannot be chosen."""
 _END_S: Final = 10.0
 _SYSTEM_PLACES: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -84,6 +87,11 @@ class OpenVSwitch:
 
     def start(self) -> None:
         """An empty database, and the daemons in the background."""
+        if self.datapath == "netdev" and _TAP in (name for _, name in if_nameindex()):
+            raise EnvironmentNotReady(
+                "another Open vSwitch switches here already, and without the kernel's module there is room for one",
+                hint="end the other lab (bb sdn lab down, or Ctrl-C for bb sdn serve), or use a network namespace",
+            )
         folder = self._folder
         folder.mkdir(parents=True, exist_ok=True)
         database, socket = folder / "conf.db", folder / "db.sock"
