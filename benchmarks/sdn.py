@@ -132,6 +132,8 @@ def _rates(bench: Bench, network: BenchNetwork, story: Story, subscribers: int) 
         "peer-to-peer": lambda: network.peers(subscribers),
         "mosquitto": mosquitto,
     }
+    if subscribers != 7:
+        once["os-ken framework"] = lambda: network.os_ken(subscribers)
     for name, side in once.items():
         rate = effort.highest(network, side(), 20_000 / subscribers)
         found[name] = [rate * subscribers]
@@ -146,8 +148,9 @@ def _rates(bench: Bench, network: BenchNetwork, story: Story, subscribers: int) 
         yield compared(_OS_KEN, found["reactive"], found["os-ken framework"], target=3, unit="copies/s",
                        note=f"{where}: our reactive mode ÷ the same on os-ken's framework")  # fmt: skip
     else:
+        plain = median(found["tree"]) / max(1.0, found["os-ken framework"][0])
         yield compared(_TREE_32, found["tree"], found["reactive"], target=5, unit="copies/s",
-                       note=f"{where}: tree ÷ reactive")  # fmt: skip
+                       note=f"{where}: tree ÷ reactive (÷ reactive on os-ken's framework: {plain:.1f})")  # fmt: skip
 
 
 def _cost_per_copy(bench: Bench, network: BenchNetwork, story: Story) -> Figure:
@@ -180,10 +183,10 @@ def _cost_per_copy(bench: Bench, network: BenchNetwork, story: Story) -> Figure:
         one.close()
     lines = {name: fitted(points) for name, points in story.sweep.items()}
     costs = {name: line.b_us if line else 0.0 for name, line in lines.items()}
-    return judged(_SWEPT, costs["tree"], costs["reactive"], target=1, unit="µs", bound=AT_MOST,
+    return judged(_SWEPT, costs["tree"], costs["peer-to-peer"], target=0.5, unit="µs", bound=AT_MOST,
                   # Less than nothing is what a machine that was busy otherwise says.
                   provided=costs["tree"] > 0,
-                  note="one more subscriber, b of 1/rate = a + b·k over 1 to 64: tree ÷ reactive")  # fmt: skip
+                  note="one more subscriber, b of 1/rate = a + b·k over 1 to 64: tree ÷ peer-to-peer")  # fmt: skip
 
 
 def _sides(network: BenchNetwork, mqtt: list[MqttNetwork]) -> dict[str, Callable[[], Traffic]]:
@@ -274,13 +277,15 @@ def _controller(bench: Bench, network: BenchNetwork, story: Story, mode: str) ->
         traffic = network.ours(name, 7)
         network.warm(traffic)
         network.settle()
-        rest_ticks, rest_ins, _ = _watched(network, partial(time.sleep, seconds))
-        load = partial(network.loader.run, traffic, _BUSY_RATE, seconds)
-        ticks, packet_ins, outcome = _watched(network, load)
-        copies = outcome.received
-        spent[name] = Busy(name, copies, seconds, rest_ticks, ticks, rest_ins, packet_ins)
+        # The kernel counts in hundredths of a second, and its own work at the wrong moment falls to anybody.
+        tries = sorted(
+            (_busy(network, traffic, name, seconds) for _ in range(1 if bench.quick else 3)),
+            key=lambda one: one.extra_ticks,
+        )
+        one = spent[name] = tries[len(tries) // 2]
         bench.say(
-            f"controller, {name}: {ticks} ticks for {copies} copies, {rest_ticks} at rest; {packet_ins} packet-ins"
+            f"controller, {name}: {one.load_ticks} ticks for {one.copies} copies, {one.rest_ticks} at rest; "
+            f"{one.load_packet_ins} packet-ins"
         )
     story.busy |= spent
     one, other = spent[mode], spent["reactive"]
@@ -291,6 +296,13 @@ def _controller(bench: Bench, network: BenchNetwork, story: Story, mode: str) ->
         bound=AT_MOST, provided=quiet,
         note=f"controller CPU for {one.copies:,} copies beyond that at rest, in clock ticks: {mode} ÷ reactive",
     )  # fmt: skip
+
+
+def _busy(network: BenchNetwork, traffic: Traffic, name: str, seconds: float) -> Busy:
+    rest_ticks, rest_ins, _ = _watched(network, partial(time.sleep, seconds))
+    load = partial(network.loader.run, traffic, _BUSY_RATE, seconds)
+    ticks, packet_ins, outcome = _watched(network, load)
+    return Busy(name, outcome.received, seconds, rest_ticks, ticks, rest_ins, packet_ins)
 
 
 def _watched(network: BenchNetwork, work: Callable[[], T]) -> tuple[int, int, T]:
