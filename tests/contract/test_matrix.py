@@ -171,9 +171,18 @@ async def test_it_does_what_its_file_says(theatre: Theatre, name: str, route: st
     seen = stage.seen.setdefault(route, {})
     if known:
         seen[what] = known
-    async with stage.trial.crew(stage.route(route), stage.heard_over(route, what), qos=QOS.get(what)) as crew:
-        await TRIED[what if what in TRIED else "publish"](crew)
-        assert not crew.ear.trouble
+    # A datagram may be lost on a busy machine, and nobody repeats it: that is not what this is about.
+    tries_left = 3 if route == "udp" else 1
+    while tries_left:
+        tries_left -= 1
+        async with stage.trial.crew(stage.route(route), stage.heard_over(route, what), qos=QOS.get(what)) as crew:
+            try:
+                await TRIED[what if what in TRIED else "publish"](crew)
+                assert not crew.ear.trouble
+                break
+            except AssertionError:
+                if not tries_left:
+                    raise
     seen[what] = "works"
 
 

@@ -5,6 +5,7 @@ Deviations: none.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -24,8 +25,17 @@ TYPES = {"1": "A", "28": "AAAA", "16": "TXT", "15": "MX", "12": "PTR", "33": "SR
 RESULTS = {"0": "NOERROR", "3": "NXDOMAIN", "5": "REFUSED"}
 
 
+def free_for_both() -> int:
+    """A port nobody has, neither for datagrams nor for connections."""
+    while True:
+        port = free_port(socket.SOCK_DGRAM)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 def test_queries_and_answers_are_tsharks(tmp_path: Path) -> None:
-    capture, port = tmp_path / "dns.pcapng", free_port(socket.SOCK_DGRAM)
+    capture, port = tmp_path / "dns.pcapng", free_for_both()
     command = [
         found("dnsmasq") or "dnsmasq", "--no-daemon", "--no-resolv", "--no-hosts", "--listen-address=127.0.0.1",
         "--bind-interfaces", f"--port={port}", "--address=/known.test/10.1.2.3", "--local=/test/",

@@ -36,10 +36,13 @@ def _family(analyst: Analyst) -> list[psutil.Process]:
 
 
 def _policies(analyst: Analyst) -> set[int]:
-    tasks = [task for process in _family(analyst) for task in Path(f"/proc/{process.pid}/task").iterdir()]
+    tasks: list[Path] = []
+    for process in _family(analyst):
+        # A process may end between the two looks, and so may a thread.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            tasks += Path(f"/proc/{process.pid}/task").iterdir()
     found = set()
     for task in tasks:
-        # A thread may end between the two looks.
         with contextlib.suppress(ProcessLookupError):
             found.add(os.sched_getscheduler(int(task.name)))
     return found
@@ -76,6 +79,17 @@ def test_whoever_waits_is_served_with_normal_priority(analyst: Analyst, tmp_path
     analyst.analyze(tmp_path / "run", on_progress=lambda *_: policies.append(_policies(analyst)))
     assert os.SCHED_OTHER in policies[0]
     assert os.SCHED_IDLE not in policies[0]
+
+
+def test_whoever_leaves_without_the_answer_does_not_leave_it_to_the_next(analyst: Analyst, tmp_path: Path) -> None:
+    def leave(*_: object) -> None:
+        raise KeyError("gone")
+
+    _run(tmp_path / "left")
+    with pytest.raises(KeyError, match="gone"):
+        analyst.analyze(tmp_path / "left", on_progress=leave)
+    with pytest.raises(RunFolderError, match="no manifest"):
+        analyst.analyze(tmp_path / "nothing")
 
 
 def test_what_goes_wrong_is_raised_here_and_the_next_run_is_served(analyst: Analyst, tmp_path: Path) -> None:

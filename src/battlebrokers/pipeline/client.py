@@ -49,6 +49,8 @@ class Analyst:
         self._scratch = scratch
         self._news: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._ready = False
+        self._owed = 0
+        """Orders whose end was not heard yet."""
         threading.Thread(target=self._listen, args=(process.stdout,), name="analyst", daemon=True).start()
 
     @classmethod
@@ -135,7 +137,12 @@ class Analyst:
 
     def _order(self, on_progress: Progress, **order: Any) -> dict[str, Any]:
         """Have something done and wait for it."""
+        while self._owed:
+            # Whoever asked before did not stay for the answer; it is none for who asks now.
+            with contextlib.suppress(BattleError):
+                self._next(None)
         self._say(**order)
+        self._owed += 1
         while True:
             news = self._next(None)
             match news.get("event"):
@@ -167,8 +174,11 @@ class Analyst:
         except queue.Empty:
             raise PipelineError("the analyst does not answer", hint=f"Its log: {self.log}") from None
         if news is None:
+            self._owed = 0
             self._news.put(None)
             raise PipelineError(f"the analyst ended unexpectedly\n{self._last_words()}")
+        if news.get("event") in ("done", "failed"):
+            self._owed = max(0, self._owed - 1)
         if news.get("event") == "failed":
             kind = getattr(errors, str(news.get("kind")), PipelineError)
             known = isinstance(kind, type) and issubclass(kind, BattleError)
