@@ -86,7 +86,7 @@ name: speakers
 protocol: http
 fleets:
   air: {devices: 20, topic: "a/{device}", payload: {random_bytes: 30}, every: 20/s, at_most: MESSAGES}
-phases: {measure: 60s, drain: 5s, quiet: 500ms, until_silent: true}
+phases: {measure: 60s, drain: 20s, quiet: 500ms, until_silent: true}
 """
 
 

@@ -15,8 +15,8 @@ TICK_S = 0.1
 
 
 def patience(seconds: float) -> int:
-    """Ticks after which so long has surely passed: the tick at hand began up to one ago, and was read up to one ago."""
-    return math.ceil(seconds / TICK_S) + 2
+    """Ticks to wait for at least so long: the tick at hand began up to one ago."""
+    return math.ceil(seconds / TICK_S) + 1
 
 
 class Member(Protocol):
@@ -47,7 +47,9 @@ class Wheel:
         """Have `member` checked at `tick` (or as soon as possible); it leaves the slot it was in."""
         self.leave(member)
         if self._timer is None:
-            self.tick = self._now()
+            if not self._slots:
+                # Never past a slot in which somebody waits: it would not be visited any more.
+                self.tick = self._now()
             self._timer = self._loop.call_later(TICK_S, self._turn)
         member.slot = max(tick, self.tick + 1)
         self._slots.setdefault(member.slot, set()).add(member)
