@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
-from battlebrokers.protocols.wheel import Wheel, wheel_of
+from battlebrokers.protocols.wheel import TICK_S, Wheel, wheel_of
 from support.links import until
 
 
@@ -33,6 +34,21 @@ async def test_a_member_is_visited_until_it_leaves():
     seen = steady.visits
     await asyncio.sleep(0.3)
     assert steady.visits == seen
+    assert not wheel._slots
+
+
+async def test_a_slow_member_that_enters_again_costs_nobody_their_visit():
+    wheel = Wheel(asyncio.get_running_loop())
+
+    def dawdle() -> int:
+        time.sleep(2.5 * TICK_S)
+        return wheel.tick + 1 if slow.visits == 1 else 0
+
+    slow, patient = Sleeper(dawdle), Sleeper()
+    wheel.enter(slow, wheel.tick + 1)
+    wheel.enter(patient, wheel.tick + 2)
+    await until(lambda: slow.visits == 2)
+    await until(lambda: patient.visits)
     assert not wheel._slots
 
 
