@@ -387,8 +387,15 @@ def test_a_broker_that_never_answers_is_ended_and_told(tmp_path: Path) -> None:
         start_contender(str(deaf), "stock", tmp_path / "run")
 
 
-def test_a_port_somebody_else_took_is_given_up_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "which"), [("amqtt", "mqtt"), ("acme-onem2m", "http"), ("acme-onem2m", "coap")])
+def test_a_port_somebody_else_took_is_given_up_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, which: str
+) -> None:
+    must_be_here(name)
     taken = socket.create_server(("127.0.0.1", 0))
+    number = taken.getsockname()[1]
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(("127.0.0.1", number))
     honest = ports_module.HeldPorts.__init__
     tries = []
 
@@ -396,12 +403,12 @@ def test_a_port_somebody_else_took_is_given_up_for_another(tmp_path: Path, monke
         honest(self, names, host)
         tries.append(self)
         if len(tries) == 1:
-            self.numbers["mqtt"] = taken.getsockname()[1]
+            self.numbers[which] = number
 
     monkeypatch.setattr(ports_module.HeldPorts, "__init__", first_a_taken_one)
-    with taken, start_contender("amqtt", "stock", tmp_path) as running:
+    with taken, datagrams, start_contender(name, "stock", tmp_path) as running:
         assert len(tries) == 2
-        assert parse_broker_url(running.endpoints["tcp"]).port != taken.getsockname()[1]
+        assert number not in {parse_broker_url(url, key=key).port for key, url in running.endpoints.items()}
 
 
 def test_ports_that_stay_taken_end_in_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,10 +39,12 @@ __all__ = ["Listener", "RunningContender", "TlsServerFiles", "start_contender"]
 
 PORT_ATTEMPTS = 3
 LAST_LINES = 15
+SEARCHED_LINES = 100
+"""Where the reason is looked for: a stack trace may follow it."""
 POLL_S = 0.02
 READ_LOG_S = 0.5
 
-_PORT_TAKEN = re.compile(r"address already in use|address in use|eaddrinuse", re.IGNORECASE)
+_PORT_TAKEN = re.compile(r"already in use|address in use|eaddrinuse", re.IGNORECASE)
 
 
 class Listener(Protocol):
@@ -149,7 +151,7 @@ def _start_main(
         try:
             process = _start(contender, configuration, place, listener, beside)
         except _NotReadyError as failure:
-            if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(100)])):
+            if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(SEARCHED_LINES)])):
                 continue
             raise _failure(contender, place, str(failure)) from None
         credentials = contender.credentials
@@ -305,11 +307,15 @@ def _wait_until_ready(process: KeptProcess, contender: Contender, endpoints: Map
             if not elsewhere and not question.datagrams and not _owns(process, port):
                 raise _NotReadyError(f"port {port} is another process's (address already in use)")
             why = question.ask()
+            if not why and not elsewhere and "coap" in endpoints:
+                # no connection tells whether somebody is there, and some brokers go on without this port
+                port = parse_broker_url(endpoints["coap"], key="coap").port
+                why = "" if _owns(process, port, datagrams=True) else f"it does not listen for datagrams on port {port}"
             if not why and process.poll() is None:
                 return
         if now >= read_log_at:
             # some brokers log that a port is taken and stay
-            if _PORT_TAKEN.search("\n".join(place.last_lines(LAST_LINES))):
+            if _PORT_TAKEN.search("\n".join(place.last_lines(SEARCHED_LINES))):
                 raise _NotReadyError("a port it needs is taken")
             read_log_at = now + READ_LOG_S
         time.sleep(POLL_S)
@@ -317,18 +323,19 @@ def _wait_until_ready(process: KeptProcess, contender: Contender, endpoints: Map
     raise _NotReadyError(f"not ready after {contender.ready.within_s:g} s: {why}")
 
 
-def _owns(process: KeptProcess, port: int) -> bool:
+def _owns(process: KeptProcess, port: int, *, datagrams: bool = False) -> bool:
     """Whether one of its processes listens on the port; true when the system does not let us see."""
+    kind, status = ("udp", psutil.CONN_NONE) if datagrams else ("tcp", psutil.CONN_LISTEN)
     for pid in process.pids():
         try:
             if _lives_elsewhere(pid):
                 return True
-            connections = psutil.Process(pid).net_connections(kind="tcp")
+            connections = psutil.Process(pid).net_connections(kind=kind)
         except psutil.AccessDenied:
             return True
         except psutil.NoSuchProcess:
             continue
-        if any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections):
+        if any(each.status == status and each.laddr.port == port for each in connections):
             return True
     return False
 
@@ -346,8 +353,8 @@ def _told(status: int) -> str:
 
 
 def _failure(contender: Contender, place: Place, why: str) -> ContenderError:
-    lines = place.last_lines(LAST_LINES)
-    told = "\n".join(f"    {line}" for line in lines) or "    (it printed nothing)"
+    lines = place.last_lines(SEARCHED_LINES)
+    told = "\n".join(f"    {line}" for line in lines[-LAST_LINES:]) or "    (it printed nothing)"
     hint = next((each.hint for each in contender.hints if any(re.search(each.match, line) for line in lines)), "")
     if not hint and _PORT_TAKEN.search("\n".join([why, *lines])):
         hint = "Something else listens on its ports; end that, or try again."

@@ -45,8 +45,9 @@ class Place:
         self.folder = folder.resolve()
         self.host = host
         self.output = self.folder / "output.log"
-        self.output.unlink(missing_ok=True)
         self._log_globs = log_globs
+        for log in self.log_paths():
+            log.unlink(missing_ok=True)  # what an earlier try complained about is not this one's
         self._alias: Path | None = None
         if not _PLAIN_PATH.fullmatch(str(self.folder)):
             # shell scripts and config languages of brokers break on spaces and quotes: give them a plain name for it

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 _ATTEMPTS = 20
+EVERY_ADDRESS = ""
 
 
 class HeldPorts:
@@ -23,18 +24,30 @@ class HeldPorts:
         try:
             for name in names:
                 for attempts_left in range(_ATTEMPTS, 0, -1):
-                    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-                    self._sockets.append(held)
-                    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    held.bind((host, 0))
-                    self.numbers[name] = held.getsockname()[1]
-                    if _free_for_datagrams(host, self.numbers[name]) or attempts_left == 1:
+                    self.numbers[name] = number = self._held(host, 0)
+                    if (_free_for_datagrams(host, number) and self._held_everywhere(number)) or attempts_left == 1:
                         break
         except OSError:
             self.release()
             raise
         if not sys.platform.startswith("linux"):
             self.release()  # elsewhere the second bind would fail: a short race is left, and starting again cures it
+
+    def _held(self, host: str, number: int) -> int:
+        held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._sockets.append(held)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((host, number))
+        bound: tuple[str, int] = held.getsockname()
+        return bound[1]
+
+    def _held_everywhere(self, number: int) -> bool:
+        """Some brokers listen on every address, or ask there whether the port is free: then nobody else may have it."""
+        try:
+            self._held(EVERY_ADDRESS, number)
+        except OSError:
+            return False
+        return True
 
     def release(self) -> None:
         """Give them back; may be called twice."""

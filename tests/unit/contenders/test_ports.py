@@ -26,6 +26,8 @@ def test_a_broker_can_listen_on_a_held_port_and_nobody_is_given_it() -> None:
             pass
     with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
         stranger.bind(("127.0.0.1", held.numbers["mqtt"]))
+    with socket.socket() as elsewhere, pytest.raises(OSError, match="in use"):
+        elsewhere.bind(("127.0.0.2", held.numbers["mqtt"]))
     held.release()
 
 
