@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -29,8 +30,12 @@ def main(arguments: list[str]) -> int:
     wanted = [group for group in GROUPS if group == told.only.partition(".")[0] or not told.only]
     if not wanted:
         parser.error(f"no group {told.only!r}; there are: {', '.join(GROUPS)}")
+    # Whoever ends us, brokers and switches go too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     output = told.output or (None if told.quick else LATEST)
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
     found: list[Figure] = []
     try:
         bench = Bench(folder, told.quick, told.only, output)

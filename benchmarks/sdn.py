@@ -31,6 +31,7 @@ _BUSY_RATE = 1000.0
 _SENSORS = 2
 _READINGS = 200
 _TREE_7, _OS_KEN, _TREE_32 = "sdn.tree_vs_reactive", "sdn.reactive_vs_os_ken", "sdn.tree_vs_reactive_32"
+_ORIGINAL = "sdn.tree_vs_original_32"
 _LATENCY, _UPLINK, _SWEPT = "sdn.latency", "sdn.uplink", "sdn.cost_per_copy"
 _BUSY = {"group": "sdn.controller_group", "tree": "sdn.controller_tree"}
 _KILLED = {"group": "sdn.killed_group", "tree": "sdn.killed_tree"}
@@ -80,7 +81,7 @@ def figures(bench: Bench) -> Iterator[Figure]:
         if bench.wants(_TREE_7, _OS_KEN):
             with bench_network(bench, loader, 7, "patch") as network:
                 yield from _rates(bench, network, story, 7)
-        if bench.wants(_TREE_32):
+        if bench.wants(_TREE_32, _ORIGINAL):
             with bench_network(bench, loader, 32, "patch") as network:
                 yield from _rates(bench, network, story, 32)
         if bench.wants(_SWEPT):
@@ -104,7 +105,7 @@ def _of_seven(bench: Bench, network: BenchNetwork, story: Story) -> Iterator[Fig
 
 
 def _rates(bench: Bench, network: BenchNetwork, story: Story, subscribers: int) -> Iterator[Figure]:
-    """Tree, reactive and the framework in turns, the others once."""
+    """Tree, reactive and a peer in turns, the others once."""
     effort = Effort(0.2, 1, 2.0) if bench.quick else Effort(0.6, 2, 1.08)
     sides: dict[str, Callable[[], Traffic]] = {
         "tree": lambda: network.ours("tree", subscribers),
@@ -112,7 +113,10 @@ def _rates(bench: Bench, network: BenchNetwork, story: Story, subscribers: int) 
     }
     if subscribers == 7:
         sides["os-ken framework"] = lambda: network.os_ken(subscribers)
-    guesses = {"tree": 60_000 / subscribers, "reactive": 20_000 / subscribers, "os-ken framework": 5_000 / subscribers}
+    else:
+        sides["first design"] = lambda: network.original(subscribers)
+    guesses = {"tree": 60_000.0, "reactive": 20_000.0, "os-ken framework": 5_000.0, "first design": 5_000.0}
+    guesses = {name: copies / subscribers for name, copies in guesses.items()}
     found: dict[str, list[float]] = {name: [] for name in sides}
     rounds = 1 if bench.quick else 3
     for place in range(rounds):
@@ -132,7 +136,9 @@ def _rates(bench: Bench, network: BenchNetwork, story: Story, subscribers: int) 
         "peer-to-peer": lambda: network.peers(subscribers),
         "mosquitto": mosquitto,
     }
-    if subscribers != 7:
+    if subscribers == 7:
+        once["first design"] = lambda: network.original(subscribers)
+    else:
         once["os-ken framework"] = lambda: network.os_ken(subscribers)
     for name, side in once.items():
         rate = effort.highest(network, side(), 20_000 / subscribers)
@@ -151,6 +157,9 @@ def _rates(bench: Bench, network: BenchNetwork, story: Story, subscribers: int) 
         plain = median(found["tree"]) / max(1.0, found["os-ken framework"][0])
         yield compared(_TREE_32, found["tree"], found["reactive"], target=5, unit="copies/s",
                        note=f"{where}: tree ÷ reactive (÷ reactive on os-ken's framework: {plain:.1f})")  # fmt: skip
+        yield compared(_ORIGINAL, found["tree"], found["first design"], target=5, unit="copies/s",
+                       note=f"{where}: tree ÷ the first design (every switch asks about every copy), on our codec",
+                       )  # fmt: skip
 
 
 def _cost_per_copy(bench: Bench, network: BenchNetwork, story: Story) -> Figure:

@@ -1,7 +1,7 @@
 """The network the group `sdn` measures on: four switches in a row, and who is in charge of them can be changed.
 
-In charge is our controller, the application on os-ken's framework, or nobody (plain learning switches, for Mosquitto
-and for peer-to-peer). Always the same namespaces, cables and daemon; every host knows the addresses it sends to.
+In charge is our controller, a peer (on os-ken's framework, or as the broker was designed first), or nobody: plain
+learning switches, for Mosquitto and peer-to-peer. Always the same namespaces, cables and daemon.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
+from battlebrokers.sdn.core.network import Network
 from battlebrokers.sdn.lab.commands import Names
 from battlebrokers.sdn.lab.laboratory import Laboratory
 from battlebrokers.sdn.lab.open_vswitch import what_is_missing
@@ -34,7 +35,8 @@ PUBLISHER, BROKER = "p1", "broker"
 MODES = ("reactive", "group", "tree")
 _SWITCHES = ("s1", "s2", "s3", "s4")
 _FROM_THE_FAR_END = ("s4", "s3", "s2", "s1")
-_OS_KEN_PORT = 6655
+_PEERS = {"benchmarks.os_ken_app": 6655, "benchmarks.original_app": 6656}
+"""Other controllers, and where they listen."""
 _PATIENCE_S = 30.0
 _LOOK_S = 0.05
 _IDLE_LOOK_S = 0.1
@@ -65,7 +67,7 @@ class BenchNetwork:
         """Mode → address."""
         self._subscribed: dict[str, int] = {}
         self.controller: subprocess.Popen[bytes] | None = None
-        self._framework: subprocess.Popen[bytes] | None = None
+        self._peer: subprocess.Popen[bytes] | None = None
         self._others: list[subprocess.Popen[bytes]] = []
         self._ports = (0, 0)
         self._in_charge = ""
@@ -84,7 +86,7 @@ class BenchNetwork:
         """Nothing stays."""
         for door in self.doors.values():
             door.close()
-        for process in (*self._others, self._framework, self.controller):
+        for process in (*self._others, self._peer, self.controller):
             if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
@@ -158,20 +160,36 @@ class BenchNetwork:
 
     def os_ken(self, subscribers: int) -> Traffic:
         """The application on os-ken's framework in charge, with one resource."""
+        return self._with_peer("benchmarks.os_ken_app", subscribers)
+
+    def original(self, subscribers: int) -> Traffic:
+        """The first design in charge, with one resource: every switch asks about every copy."""
+        return self._with_peer("benchmarks.original_app", subscribers)
+
+    def _with_peer(self, module: str, subscribers: int) -> Traffic:
         address = "1.1.1.200"
         self._know(PUBLISHER, {address: VIRTUAL_MAC})
-        controller = f"tcp:127.0.0.1:{_OS_KEN_PORT}"
+        controller = f"tcp:127.0.0.1:{_PEERS[module]}"
         if self._in_charge != controller:
             told = [self.host(name) for name in self.subscribers[:subscribers]]
-            places = [{"mac": h.mac, "ipv4": h.ipv4, "switch": h.port.switch, "port": h.port.number} for h in told]
-            settings = self.folder / "os-ken.json"
-            settings.write_text(json.dumps({"resource": address, "subscribers": places}))
-            with (self.folder / "os-ken.log").open("wb") as sink:
-                words = [sys.executable, "-m", "benchmarks.os_ken_app", str(_OS_KEN_PORT), str(settings)]
+            settings = self.folder / "peer.json"
+            settings.write_text(json.dumps({"resource": address, "subscribers": [self._place(host) for host in told]}))
+            self._end_peer()
+            with (self.folder / f"{module}.log").open("wb") as sink:
+                words = [sys.executable, "-m", module, str(_PEERS[module]), str(settings)]
                 here = Path(__file__).parent.parent
-                self._framework = subprocess.Popen(words, cwd=here, stdout=sink, stderr=sink)
-            self._take_charge(controller, lambda: _until(self._asks_os_ken, "the application on os-ken's framework"))
+                self._peer = subprocess.Popen(words, cwd=here, stdout=sink, stderr=sink)
+            self._take_charge(controller, lambda: _until(self._asks_peer, module))
         return self._to(address, subscribers)
+
+    def _place(self, host: LabHost) -> dict[str, Any]:
+        """Where a subscriber is, and by which port every switch sends what is meant for it."""
+        links = {end: other for one, two in self.topology.wires for end, other in ((one, two), (two, one))}
+        ways = Network(self.topology.ports, links).ways_to(host.port.switch)
+        ports = {switch: port.number for switch, port in ways.items()} | {host.port.switch: host.port.number}
+        return {
+            "mac": host.mac, "ipv4": host.ipv4, "switch": host.port.switch, "port": host.port.number, "ways": ports,
+        }  # fmt: skip
 
     def peers(self, subscribers: int) -> Traffic:
         """Nobody in charge: the publisher sends each subscriber a copy of its own."""
@@ -208,7 +226,7 @@ class BenchNetwork:
         """Wait until switches and controllers have worked off what the last load left: nobody pays for another."""
         pids = [
             self.lab.switching.pid("ovs-vswitchd"),
-            *(one.pid for one in (self.controller, self._framework, *self._others) if one),
+            *(one.pid for one in (self.controller, self._peer, *self._others) if one),
         ]
         running = [pid for pid in pids if pid is not None and Path(f"/proc/{pid}").exists()]
         idle = _IDLE_SHARE * _IDLE_LOOK_S * os.sysconf("SC_CLK_TCK")
@@ -254,26 +272,27 @@ class BenchNetwork:
         for bridge in self._bridges:
             run("ovs-vsctl", "--timeout=10", "del-controller", bridge)
         for bridge in self._bridges:
-            if controller == "nobody":
+            if controller != self._ours:
                 run("ovs-ofctl", "-O", "OpenFlow13", "del-flows", bridge)
                 run("ovs-ofctl", "-O", "OpenFlow13", "del-groups", bridge)
+            if controller == "nobody":
                 run("ovs-ofctl", "-O", "OpenFlow13", "add-flow", bridge, "priority=1,actions=NORMAL")
             else:
                 run("ovs-vsctl", "--timeout=10", "set-controller", bridge, controller,
                     "--", "set", "controller", bridge, "connection_mode=out-of-band",
                     "max_backoff=1000", "inactivity_probe=5000")  # fmt: skip
         self._in_charge = controller
-        if controller != f"tcp:127.0.0.1:{_OS_KEN_PORT}":
-            self._end_os_ken()
+        if controller in (self._ours, "nobody"):
+            self._end_peer()
         ready()
 
-    def _end_os_ken(self) -> None:
-        if self._framework is not None:
-            self._framework.kill()
-            self._framework.wait()
-            self._framework = None
+    def _end_peer(self) -> None:
+        if self._peer is not None:
+            self._peer.kill()
+            self._peer.wait()
+            self._peer = None
 
-    def _asks_os_ken(self) -> bool:
+    def _asks_peer(self) -> bool:
         flows = [self.lab.switching.run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", one) for one in self._bridges]
         return all(text.count("actions=") == 1 and "CONTROLLER:65535" in text for text in flows)
 

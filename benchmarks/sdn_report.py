@@ -17,7 +17,7 @@ import msgspec
 from benchmarks.sdn_search import Line, fitted
 from benchmarks.sdn_story import Story
 
-_ORDER = ("tree", "group", "reactive", "os-ken framework", "peer-to-peer", "mosquitto")
+_ORDER = ("tree", "group", "reactive", "os-ken framework", "first design", "peer-to-peer", "mosquitto")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 380, 70, 44
 
 Table = tuple[str, str, list[str], list[list[str]]]
@@ -132,7 +132,7 @@ def page(story: Story) -> str:
         f"<title>The network broker, measured</title><style>{css}\n{_STYLE}</style></head>"
         '<body><main class="wrap"><h1>The network broker, measured</h1>'
         "<p>Four switches in a row, one daemon that switches without the kernel’s help; tree, group and reactive mode "
-        "beside Mosquitto, peer-to-peer and an application on os-ken’s framework.</p>"
+        "beside Mosquitto, peer-to-peer, an application on os-ken’s framework, and the first design.</p>"
         f"{''.join(charts)}{told}</main></body></html>\n"
     )
 
