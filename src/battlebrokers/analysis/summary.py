@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from battlebrokers.analysis import figures
+from battlebrokers.analysis.admission import judge_admission
 from battlebrokers.analysis.expectations import Figures, judge_expectations, judge_promises, judge_publishes
 from battlebrokers.analysis.facts import Facts, phase_ns, read_facts
 from battlebrokers.analysis.latency import latencies
@@ -44,7 +45,12 @@ def summarize(facts: Facts) -> Summary:
     services = figures.services(facts, volumes)
     trust = judge_trust(facts, seen.latencies, seen.messages, seen.publishing, services)
     expect = manifest.scenario.expect
-    judged = [*judge_expectations(expect, seen), *judge_promises(seen.groups), *judge_publishes(expect, seen)]
+    judged = [
+        *judge_expectations(expect, seen),
+        *judge_promises(seen.groups),
+        *judge_publishes(expect, seen),
+        *judge_admission(expect, facts),
+    ]
     verdict, reasons = judge(manifest.state, manifest.state_detail, trust, judged)
     if verdict == "VOID":  # shown, but not judged: nothing measured here says anything about the broker
         judged = [msgspec.structs.replace(one, ok=None) for one in judged]

@@ -7,6 +7,7 @@ import pytest
 from battlebrokers.analysis.summary import build_summary
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.errors import ExitCode
+from battlebrokers.tables.operations import OPERATIONS
 
 
 def judged(summary, text):
@@ -206,3 +207,41 @@ def test_an_expectation_of_publishes_decides(make_run, expect, verdict):
     summary = build_summary(refusing(make_run, failed=81, expect=[expect]).write())
     assert summary.verdict == verdict
     assert ("every publish gets through" in {one.text for one in summary.expectations}) is (expect == "refused == 0")
+
+
+def turned_away(make_run, *, kind="subscribe", later="refused", **values):
+    """Client 0 is let in; client 1 is refused, tries again, and is told `later`."""
+    run = make_run(**values).healthy()
+    for node, attempt, outcome in ((0, 1, "ok"), (1, 1, "refused"), (1, 2, later)):
+        run.add(
+            OPERATIONS,
+            worker="worker-0", role="client", node=node, kind=kind, started_ns=attempt, ended_ns=attempt + 1,
+            outcome=outcome, reason=128 if outcome == "refused" else None, detail="", persistent=False, attempt=attempt,
+            filter="greenhouse/#" if kind == "subscribe" else None,
+        )  # fmt: skip
+    return run
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("subscribe", "every subscription is granted; 1 of 2 never were (refused with 128; greenhouse/#)"),
+        ("connect", "everybody gets a connection; 1 of 2 never got one (refused with 128)"),
+    ],
+)
+def test_who_is_never_let_in_makes_a_run_fail_though_nothing_was_lost(make_run, kind, said):
+    summary = build_summary(turned_away(make_run, kind=kind, expect=["lost == 0"]).write())
+    assert judged(summary, "lost == 0").ok is True
+    assert (summary.verdict, summary.reasons) == ("FAIL", [f"a promise was broken: {said}"])
+    assert exit_code(summary) == ExitCode.EXPECTATION_FAILED
+
+
+@pytest.mark.parametrize("kind", ["connect", "subscribe"])
+def test_a_second_try_that_holds_is_enough(make_run, kind):
+    assert build_summary(turned_away(make_run, kind=kind, later="ok").write()).verdict == "PASS"
+
+
+@pytest.mark.parametrize("kind", ["connect", "subscribe"])
+def test_an_expectation_of_failures_decides_who_may_be_turned_away(make_run, kind):
+    accepting = turned_away(make_run, kind=kind, expect=[f"{kind}_failures <= 2"])
+    assert build_summary(accepting.write()).verdict == "PASS"

@@ -1,0 +1,74 @@
+"""Who was never let in: devices and clients that never connected, subscriptions that were never granted. Pure.
+
+Called by `summary`. The ledger owes nothing to somebody who never listened, so without this a broker that turns half
+of its audience away would lose nothing and pass. A try that failed and a later one that held is no such thing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from battlebrokers.analysis.columns import text_scalar
+from battlebrokers.analysis.facts import Facts, where
+from battlebrokers.analysis.model import Judged
+from battlebrokers.units import format_count
+
+_WHO = ("role", "node")
+_WHAT = (*_WHO, "filter", "share")
+_SHOWN = 2
+"""So many reasons or filters are told; who wants all reads `recorded/operations`."""
+
+
+def judge_admission(texts: list[str], facts: Facts) -> list[Judged]:
+    """What no scenario needs to say: all get in. Told only where some never did and no expectation decides."""
+    spoken_of = {text.split()[0].rstrip("<>=!") for text in texts if text.split()}
+    found = []
+    if "connect_failures" not in spoken_of:
+        found += _judge(facts.operations, "connect", _WHO, "everybody gets a connection", "never got one")
+    if "subscribe_failures" not in spoken_of:
+        found += _judge(facts.operations, "subscribe", _WHAT, "every subscription is granted", "never were")
+    return found
+
+
+def _judge(operations: pa.Table, kind: str, keys: Sequence[str], promise: str, words: str) -> list[Judged]:
+    tries = where(operations, kind=kind)
+    held = set(_columns(where(tries, outcome="ok"), keys))
+    refused = tries.filter(pc.not_equal(tries["outcome"], text_scalar("ok")))
+    never: dict[tuple[Any, ...], tuple[str, int | None]] = {
+        key: last
+        for key, last in zip(_columns(refused, keys), _columns(refused, ("outcome", "reason")), strict=True)
+        if key not in held
+    }
+    if not never:
+        return []
+    measured = f"{format_count(len(never))} of {format_count(len(held) + len(never))} {words}"
+    filters = [key[keys.index("filter")] for key in never] if "filter" in keys else []
+    return [
+        Judged(
+            text=promise,
+            ok=False,
+            measured=f"{measured} ({_why(never.values(), filters)})",
+            value=float(len(never)),
+            source="promise",
+        )
+    ]
+
+
+def _columns(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(rows[name].to_pylist() for name in names), strict=True)
+
+
+def _why(answers: Iterable[tuple[str, int | None]], filters: list[str | None]) -> str:
+    """The commonest answers, and the filters if any were asked for: `refused with 128; greenhouse/#`."""
+    reasons = Counter(outcome if reason is None else f"{outcome} with {reason}" for outcome, reason in answers)
+    named = Counter(name for name in filters if name)
+    return "; ".join(_commonest(counter) for counter in (reasons, named) if counter)
+
+
+def _commonest(counter: Counter[str]) -> str:
+    return ", ".join(text for text, _ in counter.most_common(_SHOWN)) + (" …" if len(counter) > _SHOWN else "")
