@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from battlebrokers import tables
@@ -27,20 +26,18 @@ from battlebrokers.tables.manifest import (
     ServiceFacts,
     WorkerFacts,
 )
-from battlebrokers.tables.measures import BUCKET_GAMMA, BUCKET_LOST, BUCKET_TINY
 from battlebrokers.tables.run_folder import RunFolder
+from support.latency_rows import SUMS, summed
+from support.parquet_files import parquet_of
 
 START_NS = 1_790_000_000 * SECOND_NS
 LEDGER_ZERO = {c.name: 0 for c in tables.LEDGER.columns if c.kind == "int64"}
 PUBLISHING_ZERO = {c.name: 0 for c in tables.PUBLISHING.columns if c.kind == "int64" and not c.nullable}
 
 
-def _buckets_of(values_ns: np.ndarray) -> np.ndarray:
-    """What `measures.bucket_of` says of each, for thousands of values at once."""
-    arrived = np.isfinite(values_ns)
-    micros = np.where(arrived, values_ns, 0.0) / 1000.0
-    buckets = np.ceil(np.log(np.maximum(micros, 1.0)) / math.log(BUCKET_GAMMA)).astype(np.int64)
-    return np.where(arrived, np.where(micros < 1, BUCKET_TINY, buckets), BUCKET_LOST)
+@cache
+def _nothing(table: Table) -> pa.Table:
+    return table.arrow_schema().empty_table()
 
 
 @dataclass
@@ -109,26 +106,12 @@ class MadeUpRun:
         seconds = np.broadcast_to(np.asarray(second, dtype=np.int64), values_ns.shape)
         if not len(values_ns):
             return
-        buckets = _buckets_of(values_ns)
-        keys, where = np.unique(np.stack([seconds, buckets]), axis=1, return_inverse=True)
-        order = np.argsort(where, kind="stable")
-        parts = np.split(values_ns[order], np.cumsum(np.bincount(where))[:-1])
-        for (s, b), inside in zip(keys.T.tolist(), parts, strict=True):
-            lost = b == BUCKET_LOST
-            self.add(
-                tables.LATENCIES,
-                kind=kind,
-                phase=phase,
-                second=s,
-                fleet=fleet,
-                client_fleet=client_fleet if kind in ("response", "service") else "",
-                qos=qos,
-                bucket=b,
-                n=len(inside),
-                sum_ns=0.0 if lost else float(inside.sum()),
-                min_ns=None if lost else int(inside.min()),
-                max_ns=None if lost else int(inside.max()),
-            )
+        shared = {
+            "kind": kind, "phase": phase, "fleet": fleet, "qos": qos,
+            "client_fleet": client_fleet if kind in ("response", "service") else "",
+        }  # fmt: skip
+        made = (dict(zip(SUMS, sums, strict=True)) for sums in summed(seconds, values_ns))
+        self.rows.setdefault(tables.LATENCIES.name, []).extend(shared | one for one in made)
 
     def ledger(self, **values: Any) -> None:
         base = {
@@ -374,12 +357,12 @@ class MadeUpRun:
         for table in tables.ALL_TABLES:
             pieces = self.arrow.get(table.name, [])
             if table.name in self.rows:
-                pieces = [*pieces, pa.Table.from_pylist(self.rows[table.name], schema=table.arrow_schema())]
+                pieces = [*pieces, pa.Table.from_pylist(self.rows[table.name], schema=_nothing(table).schema)]
             if pieces or table.layer == "measures":
                 target = folder.table(table)
                 target.mkdir(parents=True, exist_ok=True)
-                whole = pa.concat_tables([table.arrow_schema().empty_table(), *pieces])
-                pq.write_table(whole, target / "part-00000.parquet")
+                whole = pa.concat_tables([_nothing(table), *pieces])
+                (target / "part-00000.parquet").write_bytes(parquet_of(whole))
         if self.defects:
             (self.path / "measures" / "defects.json").write_text(json.dumps(self.defects))
         return folder
