@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +16,7 @@ from pyspark.sql import SparkSession
 from battlebrokers.errors import EnvironmentNotReady, RunFolderError
 from battlebrokers.pipeline.graph import _in_short, _told, analyze
 from battlebrokers.tables import DELIVERIES, DERIVED, JOURNEYS, LEDGER, NODES, OPERATIONS, PUBLISHES
-from battlebrokers.tables.manifest import Phase
+from battlebrokers.tables.manifest import Phase, WorkerFacts
 from battlebrokers.tables.run_folder import RunFolder
 from pipeline.world import LOAD_NS, PHASES, START_NS, Result, World
 
@@ -113,6 +115,52 @@ def test_broken_segments_are_named_and_left_out(spark: SparkSession, run_path: P
     assert all(broken[defect["file"]] in defect["reason"] and defect["reason"] for defect in recorded)
     assert len(outcome.defects) == len(broken)
     assert outcomes(Result(RunFolder(run_path)), device) == ["delivered"] * 4
+
+
+def test_segments_that_are_gone_are_named(spark: SparkSession, run_path: Path) -> None:
+    world = World()
+    device, client = world.device(), world.client("t")
+    for n in range(4):
+        world.deliver(client, world.publish(device, "t", 3 + n / 10, qos=1), 4 + n / 10)
+    folder = world.write(run_path)
+    deliveries = folder.table(DELIVERIES)
+    (deliveries / "w-00001.parquet").rename(deliveries / "w-00004.parquet")
+    outcome = analyze(spark, str(run_path))
+    assert [(defect.file, defect.reason) for defect in outcome.defects] == [
+        ("recorded/deliveries/w-00001.parquet", "it is missing, and 2 after it")
+    ]
+
+
+def counted(folder: RunFolder, **counters: int) -> None:
+    manifest = folder.read_manifest()
+    worker = WorkerFacts(name="w", host="h", boot_id="b", pid=1, processes=1, counters=counters)
+    folder.write_manifest(msgspec.structs.replace(manifest, workers=[worker]))
+
+
+def test_a_table_that_is_gone_is_named_where_workers_counted_rows(spark: SparkSession, run_path: Path) -> None:
+    world = World()
+    device, client = world.device(), world.client("t")
+    world.deliver(client, world.publish(device, "t", 3.0, qos=1), 3.1)
+    folder = world.write(run_path)
+    counted(folder, sent=1, received=1)
+    shutil.rmtree(folder.table(DELIVERIES))
+    outcome = analyze(spark, str(run_path))
+    assert [(defect.file, defect.reason) for defect in outcome.defects] == [
+        ("recorded/deliveries", "nothing is here, but the workers counted 1")
+    ]
+
+
+def test_a_run_whose_evidence_is_gone_keeps_what_was_computed_from_it(spark: SparkSession, run_path: Path) -> None:
+    world = World()
+    device, client = world.device(), world.client("t")
+    world.deliver(client, world.publish(device, "t", 3.0, qos=1), 3.1)
+    folder = world.write(run_path)
+    counted(folder, sent=1, received=1)
+    analyze(spark, str(run_path))
+    shutil.rmtree(run_path / "recorded")
+    with pytest.raises(RunFolderError, match="no evidence any more"):
+        analyze(spark, str(run_path))
+    assert len(Result(folder).rows(JOURNEYS)) == 1
 
 
 def test_a_segment_broken_behind_a_sound_footer_is_found_when_it_is_read(spark: SparkSession, run_path: Path) -> None:

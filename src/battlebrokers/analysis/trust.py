@@ -125,7 +125,8 @@ def _evidence(facts: Facts) -> Check:
     others = [defect.file for defect in facts.defects if defect not in holes]
     if holes:
         names = ", ".join(defect.file for defect in holes[:3]) + (" …" if len(holes) > 3 else "")
-        sentence = f"{len(holes)} recorded files could not be read ({names}): what they held looks like loss"
+        files = "1 recorded file" if len(holes) == 1 else f"{len(holes)} recorded files"
+        sentence = f"{files} could not be read ({names}): what is not there looks like loss"
         return Check(id="evidence-damaged", level="void", sentence=sentence, measured=len(holes), limit=0)
     level: Level = "warning" if others else "ok"
     names = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")

@@ -5,8 +5,11 @@ Called by the graph. A killed run may lack tables, phases and the end of a file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -19,10 +22,14 @@ from pyspark.sql import DataFrame, SparkSession
 from battlebrokers.errors import RunFolderError
 from battlebrokers.pipeline.store import LocalStore, Store
 from battlebrokers.pipeline.timeframe import Timeframe
-from battlebrokers.tables import RECORDED, Table
+from battlebrokers.tables import DELIVERIES, PUBLISHES, RECORDED, Table
 from battlebrokers.tables.manifest import Manifest
 
 _MAGIC = b"PAR1"
+_FOLDERS = tuple(table.folder for table in RECORDED)
+_NUMBERED = re.compile(r"(?P<writer>.+)-(?P<number>\d+)\.parquet")
+_COUNTERS = {PUBLISHES.name: "sent", DELIVERIES.name: "received"}
+"""What a worker that came to its end says of the rows it wrote."""
 
 
 class Defect(msgspec.Struct, frozen=True):
@@ -46,6 +53,7 @@ class Evidence:
         self._rows: dict[str, int] = {}
         for table in RECORDED:
             self._open(table)
+        self._refuse_if_gone()
 
     @property
     def finished(self) -> bool:
@@ -93,7 +101,20 @@ class Evidence:
     def _open(self, table: Table) -> None:
         segments = self.store.segments(table.folder)
         self._whole.add(table.name)
+        self.defects += _gaps(segments)
+        if not segments and (counted := _counted(self.manifest, table)):
+            self.defects.append(Defect(table.folder, f"nothing is here, but the workers counted {counted}"))
         self._keep_sound(table, segments, self._look_at)
+
+    def _refuse_if_gone(self) -> None:
+        """Analysing nothing would put emptiness in the place of figures that came from evidence."""
+        counted = sum(_counted(self.manifest, table) for table in RECORDED)
+        if counted and not any(self._segments.values()) and not any(map(self.store.segments, _FOLDERS)):
+            raise RunFolderError(
+                f"{self.store.address} has no evidence any more: its workers counted {counted} messages, and "
+                "recorded/ is missing or empty",
+                hint="Bring recorded/ back if there is a copy; what was computed from it before stays as it is.",
+            )
 
     def _keep_sound(self, table: Table, segments: list[str], look: Callable[[Table, str], str | int]) -> None:
         """Keep the segments that pass; a text is the reason why one does not, a number its rows."""
@@ -144,6 +165,26 @@ def _read_manifest(store: Store) -> Manifest:
         return msgspec.json.decode(raw, type=Manifest)
     except msgspec.MsgspecError as error:
         raise RunFolderError(f"{store.address}/manifest.json is damaged: {error}") from error
+
+
+def _counted(manifest: Manifest, table: Table) -> int:
+    """How many rows of a table the workers say they made; 0 for one nobody counts, or if nobody lived to say."""
+    counter = _COUNTERS.get(table.name, "")
+    return sum(worker.counters.get(counter, 0) for worker in manifest.workers)
+
+
+def _gaps(segments: Iterable[str]) -> Iterator[Defect]:
+    """Each writer numbers its segments without gaps: one that is not there was lost, and what it held with it."""
+    numbers = defaultdict(list)
+    for segment in segments:
+        if named := _NUMBERED.fullmatch(segment):
+            numbers[named["writer"]].append(int(named["number"]))
+    for writer, found in sorted(numbers.items()):
+        for before, after in pairwise([min(0, *found), *sorted(found)]):
+            if after - before > 1:
+                further = after - before - 2
+                reason = f"it is missing, and {further} after it" if further else "it is missing"
+                yield Defect(f"{writer}-{before + 1:05d}.parquet", reason)
 
 
 def _differs(found: pa.Schema, table: Table) -> str:
