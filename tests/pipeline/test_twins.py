@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.pipeline.twins import SCHEMA, twins
 from battlebrokers.tables import STREAMS
+from support.examples import examples
 
 MS, SECOND = 1_000_000, 1_000_000_000
 NOW = 1_790_000_000 * SECOND
@@ -193,7 +194,7 @@ def test_one_port_reused_without_end_takes_no_longer() -> None:
     assert told.num_rows == 10_000
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(
         st.tuples(

@@ -259,6 +259,7 @@ def test_a_controller_that_cannot_start_says_why(controller: str, tmp_path: Path
     assert (code, "move the file away" in complaint) == (ExitCode.INVALID_INPUT, True)
 
 
+@pytest.mark.slow
 def test_the_words_of_a_shell_end_with_the_same_codes(controller: str, tmp_path: Path) -> None:
     done = real_bb("sdn", "delete", "1.1.99.1", "--url", controller, cwd=tmp_path)
     assert (done.code, done.out) == (ExitCode.INVALID_INPUT, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -40,7 +41,9 @@ def a_capture(source: random.Random, size: int) -> bytes:
     return kind(inner)[start : start + size] or b"x"
 
 
+@lru_cache(8)
 def frames_of(payload, *, count: int, largest: int, seed: int = 1) -> list[Frame]:
+    """Never changed by anybody: the same ones are written in every format."""
     source = random.Random(seed)
     return [Frame(NOW_NS + n * 50_000, payload(source, source.randint(1, largest))) for n in range(count)]
 

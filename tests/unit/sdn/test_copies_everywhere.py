@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
@@ -11,6 +11,7 @@ from battlebrokers.sdn.core.network import Port
 from battlebrokers.sdn.core.resources import Directory, Mode, Source
 from battlebrokers.sdn.fake_network import FakeNetwork
 from support.datagrams import arp_frame, is_sound, udp_frame
+from support.examples import examples
 from support.towns import Town, towns
 
 
@@ -24,7 +25,7 @@ def lively(town: Town) -> FakeNetwork:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_each_subscriber_gets_each_message_once_and_nobody_else_anything(data: st.DataObject) -> None:
     town = data.draw(towns())
     network = lively(town)
@@ -48,7 +49,7 @@ def test_each_subscriber_gets_each_message_once_and_nobody_else_anything(data: s
 
 
 @given(st.data())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_any_order_of_changes_ends_in_the_same_rules(data: st.DataObject) -> None:
     town = data.draw(towns())
     network = lively(town)
