@@ -122,6 +122,7 @@ def test_what_a_worker_says_with_a_traceback_is_told_in_one_line(monkeypatch: py
     monkeypatch.setenv("BB_DEBUG", "1")
     assert "File x" in in_words(RuntimeError(f"{trace}ValueError: seven"), "/town").message
     assert in_words(RuntimeError(), "/town").message
+    assert in_words(ConnectionRefusedError(111, "refused"), "/town").message.endswith("Spark's Java process is gone")
 
 
 def test_closing_ends_the_jvm_too(analyst: Analyst) -> None:
@@ -132,6 +133,15 @@ def test_closing_ends_the_jvm_too(analyst: Analyst) -> None:
     assert alive == []
     with pytest.raises(PipelineError):
         analyst.analyze("anything")
+
+
+def test_an_analyst_that_was_killed_is_told_in_one_line(tmp_path: Path) -> None:
+    with Analyst.start() as analyst:
+        os.kill(analyst.pid, signal.SIGKILL)
+        with pytest.raises(PipelineError, match="ended unexpectedly") as caught:
+            analyst.analyze(tmp_path)
+    assert "\n" not in caught.value.message
+    assert "memory" in caught.value.hint
 
 
 def test_a_missing_java_is_told_through_the_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

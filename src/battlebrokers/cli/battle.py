@@ -85,8 +85,8 @@ def battle(
 
     In each block every broker runs once, in an order drawn by lot, so that a machine's moods hit all alike.
     A broker that does not come up misses its round, and the others go on.
-    Exit code 0: the battle was fought and ranked; 5: a broker never came up, or all failed. With --strict the worst
-    verdict of any run decides.
+    Exit code 0: the battle was fought and ranked; 5: a broker never came up, or all failed; 6: every run was void.
+    With --strict the worst verdict of any run decides.
     """
     loaded = load_scenario(scenario, overrides, scale)
     if len(brokers) < 2:
@@ -126,6 +126,13 @@ def battle(
                     progress.warn(error.message)
                     interrupted = True
                     break
+                except BattleError as error:
+                    # Ours, not the broker's: it would hit the next run as well. What was fought stays a battle.
+                    if fought:
+                        error.hint = (
+                            f"{error.hint} `bb report {battle_id} --runs {runs}` ranks what was fought.".strip()
+                        )
+                    raise
                 analyst.rest()
                 fought.append((folder, summary))
                 came.add(broker)

@@ -12,7 +12,7 @@ from battlebrokers.analysis.conclusion import conclude as draw
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.analysis.wire import read_wire
 from battlebrokers.cli.progress import RunProgress
-from battlebrokers.errors import ExitCode, Interrupted
+from battlebrokers.errors import ExitCode, Interrupted, PipelineError
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.html import write_report
 from battlebrokers.report.service_text import write_service_texts
@@ -37,6 +37,9 @@ def conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html
         raise Interrupted(
             "interrupted while analysing; what was recorded is complete", hint=f"`bb analyze {folder.path}` does it."
         ) from None
+    except PipelineError as error:
+        again = f"What was recorded is complete: `bb analyze {folder.path}` does it again. {error.hint}"
+        raise PipelineError(error.message, hint=again.strip()) from error
     conclusion = draw(folder)
     wire = read_wire(folder)
     if wire is not None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from battlebrokers.errors import BattleError, EnvironmentNotReady, PipelineError
+from battlebrokers.pipeline.jvm import java_is_gone
 from battlebrokers.pipeline.without_pandas import hide_pandas
 from battlebrokers.tables.manifest import PairingFacts
 
@@ -200,6 +201,8 @@ def in_words(error: Exception, place: str) -> BattleError:
     for words, (reason, hint) in _OBSTACLES.items():
         if words in text:
             return EnvironmentNotReady(f"the tables cannot be written to {place}: {reason}", hint=hint)
+    if gone := java_is_gone(error):
+        return gone
     if os.environ.get("BB_DEBUG"):
         return PipelineError(f"the analysis failed: {text}")
     lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]

@@ -176,7 +176,7 @@ class Analyst:
         if news is None:
             self._owed = 0
             self._news.put(None)
-            raise PipelineError(f"the analyst ended unexpectedly\n{self._last_words()}")
+            raise PipelineError(f"the analyst ended unexpectedly{self._last_words()}", hint=self._how_it_ended())
         if news.get("event") in ("done", "failed"):
             self._owed = max(0, self._owed - 1)
         if news.get("event") == "failed":
@@ -187,9 +187,19 @@ class Analyst:
         return news
 
     def _last_words(self) -> str:
+        """The last line of its log, which dies with it; all the last ones for who debugs."""
         with contextlib.suppress(OSError):
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+            lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+            if os.environ.get("BB_DEBUG"):
+                return "\n".join(["", *lines[-_LOG_LINES:]])
+            return f"; its last words: {lines[-1].strip()[:300]}" if lines else ""
         return ""
+
+    def _how_it_ended(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process.wait(1) == -signal.SIGKILL:
+                return "The kernel kills like that when memory runs out; `dmesg` says so."
+        return "BB_DEBUG=1 prints more of its log."
 
     def _is_archiving(self) -> bool:
         """Whether it is only writing Spark's class archive, which it does alone, once per machine, at idle priority."""

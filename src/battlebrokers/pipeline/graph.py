@@ -22,6 +22,7 @@ from battlebrokers.errors import BattleError, EnvironmentNotReady, PipelineError
 from battlebrokers.pipeline.audience import Facts, audience
 from battlebrokers.pipeline.conform import conform
 from battlebrokers.pipeline.evidence import Defect, Evidence
+from battlebrokers.pipeline.jvm import java_is_gone
 from battlebrokers.pipeline.session import tune
 from battlebrokers.pipeline.steps.actions import actions
 from battlebrokers.pipeline.steps.arrivals import arrive
@@ -158,7 +159,7 @@ def analyze(spark: SparkSession, run: str, out: str | None = None, on_progress: 
         walk.all()
     except (PySparkException, Py4JError) as error:
         # A segment may be broken behind a sound footer: find it, leave it out, and try once more.
-        if not evidence.inspect_deeply():
+        if java_is_gone(error) or not evidence.inspect_deeply():
             raise _told(error) from error
         walk = _Walk(spark, evidence, target, on_progress)
         walk.all()
@@ -260,6 +261,8 @@ class _Walk:
 
 def _told(error: Exception) -> BattleError:
     """What the user hears of Spark's exception."""
+    if gone := java_is_gone(error):
+        return gone
     if _DISK_FULL in str(error):
         return EnvironmentNotReady(
             "the disk is full: not all tables could be written",

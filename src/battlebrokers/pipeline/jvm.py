@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.errors import EnvironmentNotReady, PipelineError
 
 _OLDEST_JAVA = 17
 _START_TIMEOUT_S = 180.0
@@ -189,3 +189,13 @@ def _archive_place(java: Java, home: Path) -> Path | None:
     if not os.access(cache, os.W_OK):
         return None
     return cache / f"spark-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.jsa"
+
+
+def java_is_gone(error: Exception) -> PipelineError | None:
+    """What to tell when nobody is left to talk to: the machine under Spark was killed, or fell."""
+    if not isinstance(error, ConnectionError) and type(error).__name__ != "Py4JNetworkError":
+        return None
+    return PipelineError(
+        "the analysis failed: Spark's Java process is gone",
+        hint="The kernel kills like that when memory runs out; `dmesg` says so.",
+    )
