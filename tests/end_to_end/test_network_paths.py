@@ -1,14 +1,18 @@
-"""The broker inside a ring of real switches: cables are cut and put back, messages find their way."""
+"""The broker while its network changes: cables are cut and put back, switches killed, whole networks replaced."""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 from pathlib import Path
 
 import pytest
 
 from battlebrokers.errors import InputError
 from battlebrokers.sdn.lab.open_vswitch import what_is_missing
-from support.stage import stage
+from battlebrokers.sdn.lab.topology import Topology, find_topology
+from support.stage import PORT, Stage, stage
 from support.waiting import until
 
 _MISSING = what_is_missing()
@@ -51,3 +55,57 @@ def test_cables_inside_the_switch_carry_the_same_copies(tmp_path: Path) -> None:
         assert ring.errors() == 0
         with pytest.raises(InputError):
             ring.lab.cut(1)
+
+
+def test_a_controller_takes_another_network_as_it_is(tmp_path: Path) -> None:
+    """The same switch and host numbers, elsewhere: what was known of the old ones would keep the new ones out."""
+    with stage(tmp_path, "paper") as changed:
+        resources = {mode: changed.create(mode, subscribers=("h2", "h5")) for mode in MODES}
+        move(changed, find_topology("ring"))
+        for mode, resource in resources.items():
+            changed.publish("h1", resource, mode.encode())
+        came = changed.heard()
+        assert set(came) == {"h2", "h5"}
+        for host in came:
+            assert sorted(payload.decode() for payload, _ in came[host]) == sorted(MODES)
+        assert changed.drops()["spoofed source"] == 0
+
+
+def test_killed_switches_are_cleared_away_and_built_again(tmp_path: Path) -> None:
+    with stage(tmp_path, "chain:2x2") as killed:
+        resource = killed.create(subscribers=("h4",))
+        pid = killed.lab.switching.pid("ovs-vswitchd")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: killed.lab.switching.pid("ovs-vswitchd") is None, what="its end")
+        move(killed, killed.topology)
+        killed.publish("h1", resource, b"again")
+        assert killed.heard() == {"h4": [(b"again", "10.0.0.1")]}
+        pid = killed.lab.switching.pid("ovs-vswitchd")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: killed.lab.switching.pid("ovs-vswitchd") is None, what="its end")
+        killed.lab.down()
+        left = [name for _, name in socket.if_nameindex() if name.startswith(("bbt", "ovs-"))]
+        assert not left
+
+
+def move(stage: Stage, topology: Topology) -> None:
+    """Build another network under the same controller."""
+    for one in stage.sockets.values():
+        one.close()
+    stage.topology = topology
+    stage.lab.up(topology, f"tcp:127.0.0.1:{stage.openflow_port}")
+    assert stage.lab.await_controller(30)
+    wanted = {(host.mac, host.port.switch, host.port.number) for host in topology.hosts.values()}
+
+    def is_known() -> bool:
+        stage.lab.announce(topology)
+        told = stage.ask("GET", "/api/v1/topology")
+        hosts = {(one["mac"], one["switch"], one["port"]) for one in told["hosts"]}
+        return hosts == wanted and len(told["links"]) == len(topology.wires)
+
+    until(is_known, what="the new network")
+    stage.sockets = {name: stage.lab.udp_socket(name, PORT) for name in topology.hosts}
+    for one in stage.sockets.values():
+        one.setblocking(False)

@@ -210,10 +210,10 @@ class Controller:
         self._plans.clear()
         if self.watcher is not None:
             self.watcher.switch_joined(switch, introduction.tables)
-        self._adopt(
-            broker.switch_joined(self.state, switch, introduction.ports, introduction.tables, introduction.skills),
-            {switch: introduction.tables},
+        decision = broker.switch_joined(
+            self.state, switch, introduction.ports, introduction.tables, introduction.skills, introduction.serial
         )
+        self._adopt(decision, {switch: introduction.tables})
         if not self.state.awaited:
             self._complete.set()
         self._remember()

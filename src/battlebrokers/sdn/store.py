@@ -28,6 +28,7 @@ class Memory(msgspec.Struct, frozen=True):
     ports: dict[int, list[int]] = {}
     links: list[tuple[Port, Port]] = []
     hosts: list[Host] = []
+    serials: dict[int, str] = {}
 
     @property
     def directory(self) -> Directory:
@@ -41,6 +42,7 @@ class Memory(msgspec.Struct, frozen=True):
             {switch: frozenset(numbers) for switch, numbers in self.ports.items()},
             {end: other for one, two in self.links for end, other in ((one, two), (two, one))},
             {host.mac: host for host in self.hosts},
+            self.serials,
         )
 
 
@@ -54,6 +56,7 @@ def remembered(secret: bytes, directory: Directory, network: Network) -> Memory:
         {switch: sorted(numbers) for switch, numbers in network.ports.items()},
         [(one, other) for one, other in network.links.items() if one < other],
         list(network.hosts.values()),
+        network.serials,
     )
 
 

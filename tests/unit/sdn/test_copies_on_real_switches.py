@@ -106,7 +106,7 @@ class Play:
     def settled(self) -> None:
         for fence in list(self.directory.resources.values())[:2]:
             self.publish(self.observer, fence, self.payload("fence"))
-        until(lambda: not self.expected - self.real.came(), seconds=20, what="all copies")
+        until(lambda: not self.expected - self.real.came(), what="all copies")
         assert self.real.came() == self.expected
 
 

@@ -68,7 +68,7 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(60)
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ class Caller:
     async def answer(self) -> Packet | None:
         """The next packet, or None at the end."""
         while not (frames := split_frames(self._buffer).frames):
-            more = await asyncio.wait_for(self.reader.read(65536), 20)
+            more = await asyncio.wait_for(self.reader.read(65536), 60)
             if not more:
                 return None
             self._buffer += more
@@ -176,7 +176,7 @@ async def house(limits: Limits = LIMITS, memory: Memory | None = None) -> AsyncI
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - any condition, of any part
             await asyncio.sleep(0.005)
 
@@ -553,7 +553,7 @@ def test_hostile_bytes_harm_nobody_else(said: list[bytes]) -> None:
                 rude.writer.write(one)
                 rude.writer.write_eof()
                 try:
-                    while await asyncio.wait_for(rude.reader.read(65536), 20):
+                    while await asyncio.wait_for(rude.reader.read(65536), 60):
                         pass
                 except ConnectionError:
                     pass

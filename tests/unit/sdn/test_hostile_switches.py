@@ -63,7 +63,7 @@ class Scene:
         payload = b"message %d." % next(self._numbers)
         self.honest.say(packet_in(1, udp_frame(*A, self.resource, payload)))
         await until(lambda: any(payload in body for kind, body in self.honest.heard if kind == PACKET_OUT))
-        await asyncio.wait_for(self.controller.create(), 30)
+        await asyncio.wait_for(self.controller.create(), 60)
 
     @property
     def malformed(self) -> int:
@@ -208,7 +208,7 @@ async def test_a_switch_that_never_answers_barriers_does_not_hold_up_others(monk
         async with calling(made.address, other):
             await until(lambda: 2 in made.controller.channels)
             # It is told something too, so its answer is awaited for as long as a switch may take, but only once.
-            await asyncio.wait_for(made.controller.create(), 20)
+            await asyncio.wait_for(made.controller.create(), 60)
             await until(other.is_closed.is_set)
             assert 2 not in made.controller.channels
 

@@ -55,7 +55,7 @@ class Broker:
             def came(said: bytes = said) -> Counter[tuple[Port, bytes]]:
                 return Counter({one: count for one, count in self.real.came().items() if said in one[1]})
 
-            until(lambda: not wanted - came(), seconds=20, what=f"copies in {resource.mode} mode")  # noqa: B023
+            until(lambda: not wanted - came(), what=f"copies in {resource.mode} mode")  # noqa: B023
             assert came() == wanted
 
     def tables(self) -> dict[int, Tables]:

@@ -32,11 +32,11 @@ def test_cables_are_interfaces_or_short_cuts_inside_the_switch() -> None:
     names = Names("xyz")
     net = parse_topology(GOOD, "net.yaml")
     assert "xyzw1-2" in " ".join(outside_lines(names, net))
-    assert "type=patch" not in switch_command(names, net, "tcp:127.0.0.1:1", "netdev")
+    assert "type=patch" not in switch_command(names, net, "tcp:127.0.0.1:1", "netdev", "b1")
     short = parse_topology(GOOD + "cables: patch\n", "net.yaml")
     assert short == replace(net, cables="patch")
     assert "xyzw1-2" not in " ".join([*outside_lines(names, short), *up_lines(names, short)])
-    words = " ".join(switch_command(names, short, "tcp:127.0.0.1:1", "netdev"))
+    words = " ".join(switch_command(names, short, "tcp:127.0.0.1:1", "netdev", "b1"))
     for end, other in (("xyzw1-2", "xyzw2-2"), ("xyzw2-2", "xyzw1-2")):
         assert f"set interface {end} ofport_request=2 type=patch options:peer={other}" in words
     assert find_topology("chain:2x1", "patch").cables == "patch"

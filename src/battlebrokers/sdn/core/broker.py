@@ -67,16 +67,37 @@ class State:
 Decision = tuple[State, Orders]
 
 
-def switch_joined(state: State, switch: int, ports: frozenset[int], tables: Tables, skills: Skills) -> Decision:
+def switch_joined(
+    state: State, switch: int, ports: frozenset[int], tables: Tables, skills: Skills, serial: str = ""
+) -> Decision:
     """A switch came, with what it already knows: only what differs is changed, deliveries go on."""
+    state = _without_replaced(state, switch, serial)
     came = replace(
         state,
-        network=state.network.with_switch(switch, ports),
+        network=state.network.with_switch(switch, ports).with_serial(switch, serial),
         skills=state.skills | {switch: skills},
         known=state.known | {switch: tables},
         awaited=state.awaited - {switch},
     )
     return settled(came)
+
+
+def _without_replaced(state: State, switch: int, serial: str) -> State:
+    """Another serial number: another switch, so hosts and links of the old one are forgotten.
+
+    Switches of a lab share theirs: where the lab is another, those of the old one that are gone do not come back.
+    """
+    before = state.network.serials.get(switch, "")
+    if before == serial:
+        return state
+    gone = {switch} | {
+        other for other, one in state.network.serials.items() if before and one == before and other not in state.known
+    }
+    network = state.network
+    for one in gone:
+        network = network.with_other_switch(one)
+    seen_ms = {end: at for end, at in state.link_seen_ms.items() if end.switch not in gone}
+    return replace(state, network=network, link_seen_ms=seen_ms, awaited=state.awaited - gone)
 
 
 def switch_left(state: State, switch: int) -> Decision:

@@ -36,6 +36,8 @@ class Network:
     ports: dict[int, frozenset[int]] = field(default_factory=dict)
     links: dict[Port, Port] = field(default_factory=dict)
     hosts: dict[str, Host] = field(default_factory=dict)
+    serials: dict[int, str] = field(default_factory=dict)
+    """What switches call themselves beside their number; only of those that do."""
 
     def with_switch(self, switch: int, ports: frozenset[int]) -> Network:
         """A switch came, or its ports changed: what no longer is up leads nowhere."""
@@ -45,6 +47,17 @@ class Network:
         """A switch left. Its hosts stay known: they are where they were when it comes back."""
         left = {other: ports for other, ports in self.ports.items() if other != switch}
         return _tidied(replace(self, ports=left))
+
+    def with_serial(self, switch: int, serial: str) -> Network:
+        """A switch told its serial number; those of switches nobody knows anything else of are forgotten."""
+        told = self.serials | {switch: serial}
+        still = {host.port.switch for host in self.hosts.values()} | set(self.ports)
+        return replace(self, serials={other: one for other, one in told.items() if one and other in still})
+
+    def with_other_switch(self, switch: int) -> Network:
+        """Another switch has this one's number now: what was behind the old one is not behind it."""
+        hosts = {mac: host for mac, host in self.hosts.items() if host.port.switch != switch}
+        return replace(self.without_switch(switch), hosts=hosts)
 
     def with_link(self, one: Port, other: Port) -> Network:
         """Two ports face each other; what they faced before is forgotten."""

@@ -78,14 +78,17 @@ def inside_lines(host: LabHost) -> Iterator[str]:
     yield f"route add default dev {INSIDE}"
 
 
-def switch_command(names: Names, topology: Topology, controller: str, datapath: str) -> Command:
-    """All bridges and their ports in one transaction of `ovs-vsctl`."""
+def switch_command(names: Names, topology: Topology, controller: str, datapath: str, serial: str) -> Command:
+    """All bridges and their ports in one transaction of `ovs-vsctl`.
+
+    The serial number, one for all of them, tells the controller a rebuilt network from one that is back.
+    """
     words = ["ovs-vsctl", "--timeout=20"]
     for name, number in topology.switches.items():
         this = names.bridge(name)
         words += ["--", "add-br", this, "--", "set", "bridge", this, f"datapath_type={datapath}",
                   "protocols=OpenFlow13", "fail_mode=secure", f"other_config:datapath-id={number:016x}",
-                  "other_config:disable-in-band=true",
+                  "other_config:disable-in-band=true", f"other_config:dp-sn={serial}",
                   "--", "set-controller", this, controller,
                   "--", "set", "controller", this, "connection_mode=out-of-band", "max_backoff=1000",
                   "inactivity_probe=5000"]  # fmt: skip

@@ -6,6 +6,7 @@ Whatever it makes is found again by its prefix: `down` cleans up after a crash a
 from __future__ import annotations
 
 import re
+import secrets
 import socket
 import subprocess
 import time
@@ -34,6 +35,7 @@ DEFAULT_FOLDER: Final = Path("/run/battlebrokers-lab")
 DEFAULT_NAMES: Final = Names()
 _NAMESPACES: Final = Path("/run/netns")
 _LOOK_S: Final = 0.1
+_SERIAL_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class Laboratory:
                 without_offloads(namespace)
                 self._batch(inside_lines(host), "-n", namespace)
             self._batch(up_lines(self._names, topology))
-            self.switching.run(*switch_command(self._names, topology, controller, self.switching.datapath))
+            serial = secrets.token_hex(_SERIAL_BYTES)
+            self.switching.run(*switch_command(self._names, topology, controller, self.switching.datapath, serial))
         except BaseException:
             self.down()
             raise

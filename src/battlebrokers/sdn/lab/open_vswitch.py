@@ -5,9 +5,12 @@ Started and stopped by the lab. Where the kernel has no module for it, packets a
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 from contextlib import suppress
@@ -24,7 +27,13 @@ _NEEDED: Final = (*_DAEMONS, "ovsdb-tool", "ovs-vsctl", "ip")
 _INSTALL: Final = "apt-get install openvswitch-switch iproute2"
 _TAP: Final = "ovs-netdev"
 """The device every daemon that switches itself makes; its name cannot be chosen."""
+_SET_INTERFACE: Final = 0x400454CA
+_SET_PERSISTENT: Final = 0x400454CB
+_TAP_FLAGS: Final = 0x1002
+"""TUNSETIFF and TUNSETPERSIST; IFF_TAP with IFF_NO_PI."""
 _END_S: Final = 10.0
+_LET_GO_S: Final = 2.0
+_LOOK_S: Final = 0.02
 _SYSTEM_PLACES: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -87,6 +96,7 @@ class OpenVSwitch:
 
     def start(self) -> None:
         """An empty database, and the daemons in the background."""
+        _remove_what_nobody_holds(_TAP)
         if self.datapath == "netdev" and _TAP in (name for _, name in if_nameindex()):
             raise EnvironmentNotReady(
                 "another Open vSwitch switches here already, and without the kernel's module there is room for one",
@@ -103,11 +113,16 @@ class OpenVSwitch:
 
     def stop(self) -> None:
         """End both daemons; those that were never there are no matter."""
+        was_there = (self._folder / f"{_DAEMONS[0]}.pid").exists()
         for daemon in _DAEMONS:
             pid = self.pid(daemon)
             if pid is not None:
                 _end(pid)
             (self._folder / f"{daemon}.pid").unlink(missing_ok=True)
+        # One that was killed a moment ago may still be letting go.
+        until = time.monotonic() + (_LET_GO_S if was_there else 0)
+        while not _remove_what_nobody_holds(_TAP) and time.monotonic() < until:
+            time.sleep(_LOOK_S)
 
     def pid(self, daemon: str) -> int | None:
         """The process of a daemon of this folder; None when it does not run."""
@@ -135,6 +150,24 @@ class OpenVSwitch:
         return [f"--pidfile={here}.pid", f"--log-file={here}.log", f"--unixctl={here}.ctl", "--detach", "--no-chdir"]
 
 
+def _remove_what_nobody_holds(device: str) -> bool:
+    """A daemon that was killed leaves its device behind, and no other could start; False when somebody uses it."""
+    if device not in (name for _, name in if_nameindex()):
+        return True
+    try:
+        tun = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return True  # Whoever has no rights removes nothing, now or later.
+    try:
+        fcntl.ioctl(tun, _SET_INTERFACE, struct.pack("16sH22x", device.encode(), _TAP_FLAGS))
+        fcntl.ioctl(tun, _SET_PERSISTENT, 0)
+    except OSError as fault:
+        return fault.errno != errno.EBUSY
+    finally:
+        os.close(tun)
+    return True
+
+
 def _end(pid: int) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
@@ -143,7 +176,7 @@ def _end(pid: int) -> None:
         while time.monotonic() < until:
             if _is_over(pid):
                 return
-            time.sleep(0.02)
+            time.sleep(_LOOK_S)
 
 
 def _is_over(pid: int) -> bool:

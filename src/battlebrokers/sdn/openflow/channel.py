@@ -32,7 +32,7 @@ from battlebrokers.sdn.openflow.codec import (
     removal,
     sent,
 )
-from battlebrokers.sdn.openflow.introduction import Counts, Introduction
+from battlebrokers.sdn.openflow.introduction import Counts, Introduction, serial_number
 from battlebrokers.sdn.openflow.lengths import adds_up
 from battlebrokers.sdn.openflow.lobby import Lobby
 from battlebrokers.sdn.openflow.questions import ANSWERS, Questions, Then
@@ -325,9 +325,9 @@ class Channel(asyncio.Protocol):
         self.is_joined = True
         self._lobby.leave(self)
         description = b" ".join((described.mfr_desc, described.hw_desc, described.sw_desc)).decode("utf-8", "replace")
-        skills = Skills(answers_arp=is_ovs, meters=is_ovs)
+        skills, serial = Skills(answers_arp=is_ovs, meters=is_ovs), serial_number(described.serial_num)
         self._listener.joined(
-            self, Introduction(self.switch, self._ports_up(), names, tables, skills, description.strip())
+            self, Introduction(self.switch, self._ports_up(), names, tables, skills, description.strip(), serial)
         )
 
     async def _read_tables(self) -> Tables:

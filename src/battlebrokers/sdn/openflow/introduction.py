@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from battlebrokers.sdn.core.broker import Skills
 from battlebrokers.sdn.core.instructions import Tables
+
+_NO_SERIAL: Final = "None"
+"""What Open vSwitch says when nobody gave it one."""
+
+
+def serial_number(said: bytes) -> str:
+    """The serial number a switch told; empty where it has none."""
+    serial = said.decode("utf-8", "replace").strip()
+    return "" if serial == _NO_SERIAL else serial
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +28,8 @@ class Introduction:
     tables: Tables
     skills: Skills
     description: str
+    serial: str = ""
+    """Empty where it has none."""
 
 
 @dataclass(slots=True)
