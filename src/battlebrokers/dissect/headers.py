@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import numpy.typing as npt
 
@@ -79,3 +81,9 @@ class Headers:
             short = which[~whole]
             self.fault[short] = np.where(end[~whole] <= self.wire_end[short], TRUNCATED, fault)
         return whole
+
+
+def unread_of(headers: Headers) -> Counter[str]:
+    """How many frames have which fault that keeps them out of conversations; a cut frame is followed all the same."""
+    kept_out = headers.fault[(headers.fault != ABSENT) & (headers.fault != TRUNCATED)]
+    return Counter(FAULTS[place] for place in kept_out.tolist())

@@ -7,6 +7,7 @@ blocks of headers, while payloads stay in the capture and are read where they ar
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -217,6 +218,7 @@ def _summary(counts: Counts) -> dict[str, Any]:
         "tcp": {name: counts.totals[_TCP.get(name, name)] for name in _TCP_NAMES},
         "malformed": counts.totals["malformed"],
         "undecoded_bytes": counts.totals["undecoded_bytes"],
+        "unread_packets": dict(sum((read.faults for read in counts.read), Counter())),
     }
 
 

@@ -12,6 +12,13 @@ from battlebrokers.units import format_count, format_size
 
 _LABEL_WIDTH = 12
 _MOST_KINDS = 8
+_FAULTS = {
+    "fragment": "fragments of IP packets",
+    "link": "their link layer is not one we read, or is broken",
+    "ip": "their IP header is broken",
+    "tcp": "their TCP header is broken",
+    "udp": "their UDP header is broken",
+}
 
 
 def print_captures(console: Console, summary: Mapping[str, Any], place: str, *, report: str = "") -> None:
@@ -39,6 +46,10 @@ def capture_lines(summary: Mapping[str, Any], place: str, *, report: str = "") -
         f"{format_count(summary['malformed'])} malformed messages, {format_size(summary['undecoded_bytes'])} undecoded"
     )
     yield _line("UNREAD", unread)
+    for fault, count in summary.get("unread_packets", {}).items():
+        yield _line(
+            "", f"{format_count(count)} packets belong to no stream: {_FAULTS.get(fault, fault)}", style="yellow"
+        )
     sealed = closed_records(summary)
     if sealed:
         yield _line("TLS", sealed, style="yellow")

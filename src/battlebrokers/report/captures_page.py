@@ -88,7 +88,8 @@ def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
     )
     again = summary["tcp"].get("retransmissions", 0)
     lost = summary["tcp"].get("lost_segments", 0)
-    return [
+    strays = sum(summary.get("unread_packets", {}).values())
+    tiles = [
         Tile("packets", format_count(summary["packets"]), f"in {some(summary['streams'], 'stream')}"),
         Tile("answered", format_count(answered + uncertain), f"{format_count(uncertain)} of them uncertain"),
         Tile("unanswered", format_count(unanswered), "requests", bool(unanswered)),
@@ -96,3 +97,6 @@ def _tiles(summary: Mapping[str, Any]) -> list[Tile]:
         Tile("malformed", format_count(summary["malformed"]), "messages", bool(summary["malformed"])),
         Tile("undecoded", format_size(summary["undecoded_bytes"]), "of payload"),
     ]
+    return (
+        [*tiles, Tile("unread", format_count(strays), "packets: broken or unknown headers", True)] if strays else tiles
+    )

@@ -14,6 +14,7 @@ import pytest
 from battlebrokers.cli import pcap as verb
 from battlebrokers.cli.trace import explain, trace
 from battlebrokers.errors import InputError, Interrupted, UsageError
+from battlebrokers.report.captures import capture_lines
 from support.capture_writer import pcap as pcap_file
 from support.wires import small_system
 
@@ -146,3 +147,9 @@ def test_who_is_interrupted_says_so_and_leaves_nothing_that_looks_whole(capture,
     for verb_of_traces in (trace, explain):
         with pytest.raises(InputError, match="not decoded to the end"):
             verb_of_traces(str(town), runs=tmp_path)
+
+
+def test_packets_nobody_could_place_are_told():
+    told = [line.plain for line in capture_lines(SUMMARY | {"unread_packets": {"link": 686}}, "out")]
+    assert any("686 packets belong to no stream: their link layer is not one we read" in line for line in told)
+    assert not any("belong to no stream" in line.plain for line in capture_lines(SUMMARY, "out"))

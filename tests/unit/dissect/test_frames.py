@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.dissect.boundaries import parts
-from battlebrokers.dissect.frames import packets
+from battlebrokers.dissect.frames import frames_of, packets
+from battlebrokers.dissect.headers import FAULTS, unread_of
 from battlebrokers.dissect.parts import chunks, walker
 from battlebrokers.tables.packets import PACKETS
 from support import capture_writer as write
@@ -260,3 +261,18 @@ def test_workers_do_not_import_pandas():
         "assert rows[0].num_rows == 1; assert 'pandas' not in sys.modules; assert 'pyspark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_packets_that_belong_to_no_stream_are_counted_by_what_is_wrong():
+    whole = write.ethernet(write.ipv4(write.tcp(1, 2), protocol=6))
+    content = write.pcap([Frame(NOW_NS, data, -1) for data in (whole, b"short", b"short", whole[:30])])
+
+    def read(at: int, size: int) -> bytes:
+        return content[at : at + size]
+
+    (part,) = parts(read, len(content), 1 << 40)
+    ((data, at, records),) = chunks(read, part, walker(part.layout))
+    found = unread_of(frames_of(data, at, records, 0).headers)
+    assert found["link"] == 2
+    assert found.keys() <= set(FAULTS) - {"truncated", "record"}
+    assert found.total() == sum(bool(row["fault"]) and row["fault"] != "truncated" for row in rows_of(content))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from battlebrokers.dissect.boundaries import parts
 from battlebrokers.dissect.frames import frames_of, rows_of
+from battlebrokers.dissect.headers import unread_of
 from battlebrokers.dissect.parts import Part, chunks, walker
 from battlebrokers.pipeline.sources.files import RandomFile
 from battlebrokers.pipeline.stages.packet_blocks import block_of, split
@@ -30,6 +32,8 @@ class Read:
     packets: int
     damages: int
     damaged_bytes: int
+    faults: Counter[str]
+    """Packets that belong to no conversation because a header of theirs could not be read, by `fault`."""
 
 
 Moved = tuple[int, bytes | Read]
@@ -65,12 +69,14 @@ class PacketStage:
     def _read(self, one: FilePart, table: TableFile) -> Iterator[Moved]:
         number, wire = one.file, self.wires[one.file]
         packets = damages = damaged_bytes = 0
+        faults: Counter[str] = Counter()
         with RandomFile(self.files[number]) as file:
             for data, at, records in chunks(file.read, one.part, walker(one.part.layout)):
                 frames = frames_of(data, at, records, wire)
                 table.write(rows_of(frames, number))
                 yield from split(block_of(frames, number), self.conversations)
+                faults += unread_of(frames.headers)
                 packets += len(records)
                 damages += len(records.damages)
                 damaged_bytes += sum(damage.size_bytes for damage in records.damages)
-        yield 0, Read(number, packets, damages, damaged_bytes)
+        yield 0, Read(number, packets, damages, damaged_bytes, faults)
