@@ -101,7 +101,7 @@ def read_facts(folder: RunFolder) -> Facts:
     if not folder.table(measures.LATENCIES).is_dir() and not folder.table(measures.PUBLISHING).is_dir():
         raise RunFolderError(
             f"{folder.path} has no measures yet",
-            hint=f"`bb analyze {manifest.run}` computes them from what was recorded.",
+            hint=f"`bb analyze {folder.path}` computes them from what was recorded.",
         )
     return Facts(
         folder=folder,
@@ -152,8 +152,8 @@ def _measures(folder: RunFolder, table: Table) -> pa.Table:
         )
     except (pa.ArrowException, OSError, KeyError) as error:  # KeyError: an older version wrote fewer columns
         raise RunFolderError(
-            f"{path} cannot be read: {error}",
-            hint="`bb analyze` with this run rebuilds everything after `recorded/`.",
+            f"{path} cannot be read: {next(iter(str(error).strip().splitlines()), type(error).__name__)}",
+            hint=f"`bb analyze {folder.path}` rebuilds everything after `recorded/`.",
         ) from error
 
 

@@ -5,6 +5,7 @@ Lines are Rich texts without wrapping, so that piped output is plain and greppab
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.model import Judged, Summary
+from battlebrokers.catalog.entries import runs_directory
 from battlebrokers.report.wording import LEVEL_NAMES, NOTHING, duration_ms, duration_s, level_text, some
 from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
@@ -48,7 +50,7 @@ def run_lines(conclusion: Conclusion) -> Iterator[Text]:
         yield _line("" if index else "FINDINGS", (finding.sentence, _SEVERITY_STYLES[finding.severity]))
     if len(conclusion.findings) > MOST_FINDINGS:
         yield _line("", (f"… and {len(conclusion.findings) - MOST_FINDINGS} more in the report", "dim"))
-    yield _next(summary, captured=bool(conclusion.facts.manifest.captures))
+    yield _next(conclusion)
 
 
 def unfolded(console: Console) -> Console:
@@ -162,11 +164,14 @@ def _trust(summary: Summary) -> Iterator[Text]:
             yield _line("", ("warning: ", "yellow"), check.sentence)
 
 
-def _next(summary: Summary, *, captured: bool) -> Text:
-    run = summary.run
-    look_inside = (f"bb explain {run}", f"bb trace {run}") if captured else ()
-    commands = (f"bb report {run} --open", *look_inside, f"bb compare LAST~1 {run}", f"bb report {run} --csv {run}-csv")
-    return Text.assemble("  ", ("next: ", "dim"), (" · ".join(commands), "cyan"))
+def _next(conclusion: Conclusion) -> Text:
+    """What to type next; runs that lie elsewhere are found by nobody who is not told where."""
+    run, home = conclusion.summary.run, conclusion.folder.path.resolve().parent
+    where = "" if home == runs_directory().resolve() else f" --runs {shlex.quote(str(home))}"
+    verbs = [f"report {run} --open", f"compare LAST~1 {run}", f"report {run} --csv {run}-csv"]
+    if conclusion.facts.manifest.captures:
+        verbs[1:1] = [f"explain {run}", f"trace {run}"]
+    return Text.assemble("  ", ("next: ", "dim"), (" · ".join(f"bb {verb}{where}" for verb in verbs), "cyan"))
 
 
 def _line(label: str, *parts: str | tuple[str, str]) -> Text:

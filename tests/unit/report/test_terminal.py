@@ -52,6 +52,13 @@ def test_infinite_percentiles_are_shown_with_those_that_arrived(make_run):
     assert "lost 100" in line(lines, "LEDGER")
 
 
+def test_what_to_type_next_finds_runs_that_lie_elsewhere(make_run, monkeypatch):
+    run = make_run(run="k3f9a").healthy()
+    assert told(run)[-1].count(f" --runs {run.path.parent}") == 3
+    monkeypatch.setenv("BB_RUNS", str(run.path.parent))
+    assert "--runs" not in told(run)[-1]
+
+
 def test_nobody_listening_is_told(make_run):
     run = make_run()
     run.latency("lag", np.full(300, 0.05), second=6)
