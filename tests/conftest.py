@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import subprocess
 import uuid
 from collections import Counter
@@ -18,6 +17,7 @@ from hypothesis import settings
 from battlebrokers.contenders.availability import Missing, availability
 from battlebrokers.contenders.reader import find_contender
 from battlebrokers.tables.run_folder import RunFolder
+from support.ports import free_port as find_free_port
 
 # Ended by whoever started them when this process exits, or meant to outlive it by their makers.
 MAY_STAY = ("pyspark-shell", "multiprocessing.resource_tracker", "multiprocessing.forkserver", "epmd")
@@ -107,7 +107,7 @@ def nothing_left_running() -> Iterator[None]:
     yield
     started = {*psutil.Process().children(recursive=True), *_marked(mark)}
     left = [process for process in started if not _may_stay(process)]
-    _, alive = psutil.wait_procs(left, timeout=5)
+    _, alive = psutil.wait_procs(left, timeout=60)
     lines = [f"{process.pid} {_command(process)}" for process in alive]
     for process in alive:
         process.kill()
@@ -141,10 +141,8 @@ def _command(process: psutil.Process) -> str:
 
 @pytest.fixture
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback interface that nobody listens on."""
+    return find_free_port()
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from support.waiting import until
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 SLOW = {"rabbitmq"}
 ONE_AT_A_TIME = {"sdn-mqtt": "without a kernel module there is room for one network of switches"}
 """How they stop, and die, tests/end_to_end/test_network_contender.py shows."""
@@ -131,6 +131,7 @@ def peers() -> Iterator[Callable[..., Peer]]:
         will: tuple[str, bytes] | None = None,
         ca: Path | None = None,
         certificate: tuple[Path, Path] | None = None,
+        wait_s: float = WAIT_S,
     ) -> Peer:
         place = parse_broker_url(broker.endpoints[transport])
         five = version == "5"
@@ -158,7 +159,7 @@ def peers() -> Iterator[Callable[..., Peer]]:
         made.append(client)
         client.connect(place.host, place.port, keepalive=30)
         client.loop_start()
-        reason = peer.connected.get(timeout=WAIT_S)
+        reason = peer.connected.get(timeout=wait_s)
         if reason is None or reason.is_failure:
             raise ConnectionRefusedError(str(reason))
         return peer
@@ -234,7 +235,7 @@ def test_it_speaks_the_versions_it_claims_and_no_other(
     else:
         # most say no, Ponte says nothing at all
         with pytest.raises((ConnectionError, queue.Empty)):
-            peers(broker, version=version)
+            peers(broker, version=version, wait_s=20)
 
 
 def test_shared_subscriptions_are_shared_or_not_claimed(broker: RunningContender, peers: Callable[..., Peer]) -> None:
@@ -463,4 +464,4 @@ def test_mutual_tls_refuses_those_without_a_certificate(
     with start_contender(name, "stock", tmp_path, tls=tls) as running:
         peers(running, "tls", ca=certificates.ca, certificate=certificates.client)
         with pytest.raises((OSError, queue.Empty)):
-            peers(running, "tls", ca=certificates.ca)
+            peers(running, "tls", ca=certificates.ca, wait_s=20)

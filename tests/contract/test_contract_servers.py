@@ -116,7 +116,7 @@ def test_the_meshblu_clients_find_meshblu(node_clients: Path) -> None:
 def asked(url: str, method: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
     """Status and JSON of an answer, also of one that says no."""
     try:
-        with urlopen(Request(url, body, headers, method=method), timeout=20) as answer:
+        with urlopen(Request(url, body, headers, method=method), timeout=60) as answer:
             return answer.status, json.loads(answer.read() or b"null")
     except HTTPError as error:
         with error:

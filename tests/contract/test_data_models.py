@@ -71,7 +71,7 @@ def test_orion_has_every_attribute_of_every_entity(spec: str, tmp_path: Path) ->
             scenario, str(modelled(described(spec, ports, tmp_path), tmp_path, tidy=False)), tmp_path / "runs"
         )
         with urlopen(
-            f"http://127.0.0.1:{ports['http']}/v2/entities?options=keyValues&limit=1000", timeout=20
+            f"http://127.0.0.1:{ports['http']}/v2/entities?options=keyValues&limit=1000", timeout=60
         ) as answer:
             entities = json.load(answer)
     found = Counter(

@@ -28,7 +28,8 @@ from battlebrokers.protocols.registry import capabilities_of, make_link, protoco
 from support.coap_server import coap_server
 from support.links import Ear, until
 from support.nonsense import nonsense_server
-from support.places import PLACES, Place, free_udp_port, needs, needs_qos, send, subscribed
+from support.places import PLACES, Place, needs, needs_qos, send, subscribed
+from support.ports import free_port
 from support.websocket_hub import hub_script, websocket_hub
 
 pytestmark = pytest.mark.broker
@@ -89,7 +90,7 @@ def endpoint(
     if place.broker == "hub":
         return Endpoint("ws", "127.0.0.1", request.getfixturevalue("hub_port"), "/")
     if place.protocol == "udp":
-        return Endpoint("udp", "127.0.0.1", free_udp_port(), "")
+        return Endpoint("udp", "127.0.0.1", free_port(), "")
     if not place.broker:
         return Endpoint("tcp", "memory", 1)
     require_broker(place.broker)
@@ -120,7 +121,7 @@ def topics(place: Place) -> Callable[[], str]:
     """A function that gives topics nobody else uses; those of UDP are addresses."""
 
     def fresh() -> str:
-        return f"127.0.0.1:{free_udp_port()}" if place.protocol == "udp" else f"test/{uuid.uuid4().hex[:8]}"
+        return f"127.0.0.1:{free_port()}" if place.protocol == "udp" else f"test/{uuid.uuid4().hex[:8]}"
 
     return fresh
 

@@ -9,14 +9,14 @@ Notifications after the first response are in neither tshark's pairs nor ours. D
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from support.wiretap import free_port, hears, nanoseconds, needs, overheard, running, tshark, until, wiretap
+from support.ports import free_port
+from support.wiretap import hears, nanoseconds, needs, overheard, running, tshark, until, wiretap
 
 CLIENT = next((tool for tool in ("coap-client-notls", "coap-client") if shutil.which(tool)), "coap-client")
 SERVER = next((tool for tool in ("coap-server-notls", "coap-server") if shutil.which(tool)), "coap-server")
@@ -35,13 +35,13 @@ def kind(number: str, code: str) -> str:
 
 
 def test_kinds_and_pairs_are_tsharks(tmp_path: Path) -> None:
-    capture, port = tmp_path / "coap.pcapng", free_port(socket.SOCK_DGRAM)
+    capture, port = tmp_path / "coap.pcapng", free_port()
     server = f"coap://127.0.0.1:{port}"
     with wiretap(capture, port), running([SERVER, "-A", "127.0.0.1", "-p", str(port), "-d", "10"]) as listening:
         until(lambda: hears(listening, port), what="the server")
 
         def ask(*words: str) -> None:
-            subprocess.run([CLIENT, *words], capture_output=True, timeout=30, check=False)
+            subprocess.run([CLIENT, *words], capture_output=True, timeout=60, check=False)
 
         ask("-m", "get", f"{server}/")
         ask("-m", "get", f"{server}/.well-known/core")

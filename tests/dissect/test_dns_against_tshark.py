@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from support.wiretap import found, free_port, hears, nanoseconds, needs, overheard, running, tshark, until, wiretap
+from support.ports import free_port
+from support.wiretap import found, hears, nanoseconds, needs, overheard, running, tshark, until, wiretap
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,7 +29,7 @@ RESULTS = {"0": "NOERROR", "3": "NXDOMAIN", "5": "REFUSED"}
 def free_for_both() -> int:
     """A port nobody has, neither for datagrams nor for connections."""
     while True:
-        port = free_port(socket.SOCK_DGRAM)
+        port = free_port()
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return port
@@ -50,7 +51,7 @@ def test_queries_and_answers_are_tsharks(tmp_path: Path) -> None:
             ["-x", "10.1.2.3", "+tcp"],
         ):  # fmt: skip
             dig = ["dig", "@127.0.0.1", "-p", str(port), "+tries=1", "+timeout=3", "+noall", *words]
-            subprocess.run(dig, capture_output=True, timeout=20, check=False)
+            subprocess.run(dig, capture_output=True, timeout=60, check=False)
     fields = ["dns.flags.response", "dns.qry.type", "dns.flags.rcode", "dns.id", "frame.time_epoch", "dns.time"]
     rows = tshark(capture, fields, decode_as=f"udp.port=={port},dns", only="dns")
     rows += tshark(capture, fields, decode_as=f"tcp.port=={port},dns", only="dns and tcp")

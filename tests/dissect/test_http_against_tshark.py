@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from support.wiretap import free_port, needs, overheard, tshark, until, wiretap
+from support.ports import free_port
+from support.wiretap import needs, overheard, tshark, until, wiretap
 
 pytestmark = [
     pytest.mark.slow,
@@ -70,12 +71,12 @@ def server() -> Iterator[int]:
     thread.start()
     yield made.server_address[1]
     made.shutdown()
-    thread.join(5)
+    thread.join(60)
 
 
 def say(port: int, *groups: bytes) -> None:
     """One connection; each group is sent at once and its answers awaited by silence."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         for group in groups:
             line.sendall(group)
             line.settimeout(0.4)
@@ -164,7 +165,7 @@ def test_websocket_frames_are_tsharks(tmp_path: Path, compression: str | None) -
             asyncio.run(ask())
     finally:
         done.set()
-        thread.join(10)
+        thread.join(60)
     rows = tshark(
         capture, ["websocket.opcode", "websocket.payload.text"], decode_as=f"tcp.port=={port},http", only="websocket"
     )

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from support.mqtt_by_tshark import KINDS, acknowledged_after_ns
+from support.ports import free_port
 from support.wiretap import (
     found,
-    free_port,
     listens,
     needs,
     overheard,
@@ -95,7 +95,7 @@ def talk(url: str, version: int, transport: str, qos: int) -> None:
     reader.on_message = lambda *_: arrived.append(1)
     reader.on_subscribe = lambda *_: subscribed.set()
     reader.subscribe([("plant/#", 2), ("other", 0)])
-    assert subscribed.wait(10)
+    assert subscribed.wait(60)
     writer = client(url, version, transport, f"writer-{version}")
     waiting = [
         writer.publish(f"plant/{number % 3}", b"x" * (number * 97), qos=min(number % 3, qos))
@@ -106,7 +106,7 @@ def talk(url: str, version: int, transport: str, qos: int) -> None:
     until(lambda: len(arrived) == MESSAGES, what="delivery")
     reader.unsubscribe("other")
     for one in (writer, reader):
-        assert one.pinged.wait(10)
+        assert one.pinged.wait(60)
         one.disconnect()
         one.loop_stop()
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from support.wiretap import found, free_port, hear, listens, needs, overheard, running, tshark, until, wiretap
+from support.ports import free_port
+from support.wiretap import found, hear, listens, needs, overheard, running, tshark, until, wiretap
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,7 +35,7 @@ def server() -> Iterator[tuple[int, int]]:
 
 class Line:
     def __init__(self, port: int, *, verbose: bool = False) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.hear(b"\r\n")
         options = {"verbose": verbose, "pedantic": False, "headers": True, "no_responders": True}
@@ -70,7 +71,7 @@ def test_messages_and_pairs_are_the_servers(server: tuple[int, int], tmp_path: P
         loud.say(b"PUB news.y 200000\r\n" + b"z" * 200_000 + b"\r\n", b"+OK\r\n")
         service.hear(b"z\r\n")
         loud.say(b"SUB a.b.c 1\r\n", b"+OK\r\n")
-        counted = json.load(urllib.request.urlopen(f"http://127.0.0.1:{watch}/varz", timeout=5))
+        counted = json.load(urllib.request.urlopen(f"http://127.0.0.1:{watch}/varz", timeout=60))
         for line in (service, asker, loud):
             line.close()
     said = overheard(capture, port)

@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from support.conversation import Heard
-from support.wiretap import Beacon, capturing, found, free_port, listens, needs, overheard, running, tshark, until
+from support.ports import free_port
+from support.wiretap import Beacon, capturing, found, listens, needs, overheard, running, tshark, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -103,7 +104,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 def ask_one_by_one(port: int, asks: list[Ask]) -> list[tuple[str, str, str]]:
     """Over one kept connection; returns what was asked and answered."""
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     done, tag = [], ""
     for ask in asks:
         headers = dict(ask.headers) | ({"If-None-Match": tag} if ask.code == 304 else {})
@@ -123,7 +124,7 @@ def ask_one_by_one(port: int, asks: list[Ask]) -> list[tuple[str, str, str]]:
 
 def ask_at_once(port: int, asks: list[Ask]) -> None:
     """All in one breath, and then no more."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         line.sendall(b"".join(ask.words() for ask in asks[:-1]))
         last = Ask(asks[-1].method, asks[-1].path, asks[-1].code, (("Connection", "close"),))
         line.sendall(last.words())

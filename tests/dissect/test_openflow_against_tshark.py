@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from battlebrokers.dissect.protocols.openflow import _TYPES_10, _TYPES_11
-from support.wiretap import found, free_port, listens, needs, overheard, running, tshark, until, wiretap
+from support.ports import free_port
+from support.wiretap import found, listens, needs, overheard, running, tshark, until, wiretap
 
 TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl", "ovs-testcontroller")
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -38,10 +39,10 @@ class Switches:
         self.around = os.environ | {"OVS_RUNDIR": str(folder), "OVS_LOGDIR": str(folder), "OVS_DBDIR": str(folder)}
 
     def run(self, tool: str, *words: str) -> None:
-        subprocess.run([found(tool) or tool, *words], env=self.around, capture_output=True, timeout=30, check=False)
+        subprocess.run([found(tool) or tool, *words], env=self.around, capture_output=True, timeout=60, check=False)
 
     def configure(self, *words: str) -> None:
-        self.run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "--timeout=10", *words)
+        self.run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "--timeout=60", *words)
 
     def inject(self, port: str, number: int) -> None:
         packet = (

@@ -23,7 +23,8 @@ import pytest
 from battlebrokers.pipeline.sources.capture import CaptureReader
 from support import capture_writer as write
 from support.capture_writer import Frame
-from support.wiretap import Beacon, capturing, free_port
+from support.ports import free_port
+from support.wiretap import Beacon, capturing
 
 pytestmark = [
     pytest.mark.slow,

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from support.wiretap import found, free_port, listens, needs, overheard, running, tshark, until, wiretap
+from support.ports import free_port
+from support.wiretap import found, listens, needs, overheard, running, tshark, until, wiretap
 
 pytestmark = [
     pytest.mark.slow,

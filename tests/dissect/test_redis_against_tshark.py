@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from support.wiretap import free_port, hear, listens, needs, overheard, running, tshark, until, wiretap
+from support.ports import free_port
+from support.wiretap import hear, listens, needs, overheard, running, tshark, until, wiretap
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,7 +37,7 @@ class Line:
     """A connection that writes commands and waits until something is quiet."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def say(self, *commands: str, until_seen: bytes) -> bytes:

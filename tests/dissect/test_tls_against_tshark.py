@@ -21,7 +21,8 @@ from battlebrokers.dissect.tls_secrets import parse_key_log
 from support.certificates import Authority
 from support.conversation import Heard
 from support.mqtt_by_tshark import KINDS, acknowledged_after_ns
-from support.wiretap import found, free_port, listens, needs, overheard, running, tshark, until, wiretap
+from support.ports import free_port
+from support.wiretap import found, listens, needs, overheard, running, tshark, until, wiretap
 
 paho = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
 pytestmark = [
@@ -81,7 +82,7 @@ def talk(server: Server, port: int, keys: Path, version: ssl.TLSVersion, cipher:
     reader.on_message = lambda *_: arrived.append(1)
     reader.on_subscribe = lambda *_: subscribed.set()
     reader.subscribe("plant/#", 2)
-    assert subscribed.wait(10)
+    assert subscribed.wait(60)
     writer = client("writer")
     sizes = [number * 97 for number in range(MESSAGES - 1)] + [50_000]
     waiting = []

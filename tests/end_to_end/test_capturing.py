@@ -229,7 +229,7 @@ class TestBbCapture:
                 client.sendall(b"hello")
                 assert client.recv(100)
         running.send_signal(signal.SIGINT)
-        assert running.wait(30) == 0
+        assert running.wait(60) == 0
         facts = {each["service"]: each for each in json.loads((tmp_path / "out" / "captures.json").read_text())}
         assert facts["inside"]["namespace"] == name
         assert facts["outside"]["interface"] == ours
@@ -253,7 +253,7 @@ class TestBbCapture:
         empty = 500
         until(lambda: file.stat().st_size > empty)
         running.kill()
-        running.wait(30)
+        running.wait(60)
         until(lambda: "Packets captured:" in (tmp_path / "out" / "capture-inside.log").read_text())
         assert len(tshark([file], SYN_ALONE, "tcp.dstport")) == 1
 
@@ -285,7 +285,7 @@ class TestBbCapture:
             client.sendall(b"hello")
             assert client.recv(100)
         running.send_signal(signal.SIGINT)
-        assert running.wait(30) == 0
+        assert running.wait(60) == 0
         [facts] = json.loads((tmp_path / "out" / "captures.json").read_text())
         assert (facts["interface"], facts["namespace"], facts["container"]) == (ours, "", "box")
         assert facts["addresses"] == ["10.9.9.9:7007"]
@@ -308,7 +308,7 @@ class TestBbCapture:
         )
         until(lambda: engine.exists() and engine.read_text().count("inspect") > 3)
         (tmp_path / "running").touch()
-        assert running.wait(30) == 0
+        assert running.wait(60) == 0
         assert engine.read_text().split()[-3:] == ["pause", "inspect", "unpause"]
         [facts] = json.loads((tmp_path / "out" / "captures.json").read_text())
         assert facts["before_start"] is False

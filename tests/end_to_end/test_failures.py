@@ -108,7 +108,7 @@ def test_a_run_killed_outright_is_readable_up_to_its_last_flush(tmp_path, requir
     folder = until(lambda: in_measure(tmp_path / "runs"))
     family = psutil.Process(running.pid).children(recursive=True)
     running.kill()
-    running.wait(10)
+    running.wait(60)
     _, left = psutil.wait_procs(family, timeout=60)
     assert not left, "workers, broker and analyst end with us"
     assert folder.read_manifest().state == "running"

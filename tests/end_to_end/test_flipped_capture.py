@@ -11,8 +11,9 @@ import paho.mqtt.client as mqtt
 import pytest
 from benchmarks.synthetic_capture import write_capture
 
+from support.ports import free_port
 from support.runs import bb
-from support.wiretap import free_port, listens, needs, running, until, wiretap
+from support.wiretap import listens, needs, running, until, wiretap
 
 MESSAGES = 300
 SHARE = 10

@@ -122,7 +122,7 @@ def test_a_resource_answers_arp_with_the_virtual_address(paper: Stage) -> None:
     resource = paper.create()
     asker = paper.hosts["h4"]
     with paper.lab.frame_socket("h4") as door:
-        door.settimeout(5)
+        door.settimeout(60)
         door.send(arp_frame(asker.mac, asker.ipv4, resource))
         answer = door.recv(2000)
         while answer[12:14] != b"\x08\x06" or answer[20:22] != b"\0\2":

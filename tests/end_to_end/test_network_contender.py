@@ -82,7 +82,7 @@ def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, An
         method=method,
     )
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             told, status = answer.read(), answer.status
     except urllib.error.HTTPError as fault:
         told, status = fault.read(), fault.code
@@ -174,7 +174,7 @@ def test_seats_are_given_and_given_back_and_a_second_network_is_refused(tmp_path
 def test_what_a_kill_left_is_gone_with_the_next_start_and_its_end(tmp_path: Path) -> None:
     process, _ = served(tmp_path)
     process.kill()
-    process.wait(10)
+    process.wait(60)
     assert left_behind() != []
     process, port = served(tmp_path, "chain:1x3", "b40000")
     assert ask(port, "GET", "/api/v1/lab")[1]["hosts"] == 3

@@ -36,7 +36,7 @@ class Service:
     log: Path
 
     def send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
@@ -63,7 +63,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield Service(int(words[words.index("page:") + 1].rstrip("/").rpartition(":")[2]), log)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def refs(value: object) -> Iterator[str]:

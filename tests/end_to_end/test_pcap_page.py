@@ -15,8 +15,9 @@ import pytest
 from websockets.sync.client import connect
 from websockets.sync.server import ServerConnection, serve
 
+from support.ports import free_port
 from support.runs import bb
-from support.wiretap import free_port, listens, needs, running, until, wiretap
+from support.wiretap import listens, needs, running, until, wiretap
 
 MESSAGES = 200
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker, pytest.mark.root]

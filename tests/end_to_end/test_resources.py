@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from battlebrokers.record.resources import ResourceSampler
 from battlebrokers.run.observing import Accounts
 from battlebrokers.tables import RESOURCES
 from battlebrokers.tables.run_folder import RunFolder
+from support.ports import free_port
 from support.runs import run_for_real, write_scenario
 
 pytestmark = [pytest.mark.slow]
@@ -54,7 +54,7 @@ def group() -> Iterator[Path]:
     except OSError as error:
         pytest.skip(f"no control group can be made here: {error.strerror}")
     yield folder
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while (folder / "cgroup.procs").read_text().strip() and time.monotonic() < until:
         time.sleep(0.05)
     folder.rmdir()
@@ -90,9 +90,7 @@ def prometheus(tmp_path) -> Iterator[str]:
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus is not installed (apt-get install prometheus)")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
+    place = f"127.0.0.1:{free_port()}"
     (tmp_path / "prometheus.yml").write_text(
         "global: {scrape_interval: 1s}\n"
         f"scrape_configs: [{{job_name: itself, static_configs: [{{targets: ['{place}']}}]}}]\n"
@@ -103,19 +101,19 @@ def prometheus(tmp_path) -> Iterator[str]:
         subprocess.Popen([*words, f"--web.listen-address={place}"], stdout=log, stderr=log) as server,
     ):
         try:
-            until = time.monotonic() + 30
+            until = time.monotonic() + 60
             while not _has_scraped(f"http://{place}/api/v1/query?query=process_open_fds"):
                 assert time.monotonic() < until, (tmp_path / "prometheus.log").read_text()
                 time.sleep(0.1)
             yield f"http://{place}"
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(60)
 
 
 def _has_scraped(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return bool(json.load(answer)["data"]["result"])
     except OSError:
         return False

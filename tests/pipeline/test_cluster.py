@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from benchmarks.synthetic_capture import write_capture
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.tables import DECODED, DERIVED, WIRE, Table
 from support.evidence import Evidence
+from support.ports import free_port
 
 # Seven JVMs: on two cores that others use as well they take minutes to come up.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -47,9 +47,7 @@ def wait_for_line(log: Path, words: str, count: int = 1, seconds: float = 120) -
 @pytest.fixture
 def cluster(tmp_path_factory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("cluster")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        url = f"spark://127.0.0.1:{probe.getsockname()[1]}"
+    url = f"spark://127.0.0.1:{free_port()}"
     host = ("--host", "127.0.0.1", "--webui-port", "0")
     port = url.rsplit(":", 1)[1]
     running = [start(folder, "master", "org.apache.spark.deploy.master.Master", *host, "--port", port)]
@@ -64,7 +62,7 @@ def cluster(tmp_path_factory) -> Iterator[str]:
         for process in reversed(running):
             process.terminate()
         for process in running:
-            process.wait(30)
+            process.wait(60)
 
 
 def a_bit_of_everything(folder: Path) -> Path:

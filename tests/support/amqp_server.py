@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from pamqp import base, body, commands, frame, header
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 USUAL = {
     "Channel.Open": commands.Channel.OpenOk,
     "Basic.Qos": commands.Basic.QosOk,

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from aiocoap import ACK, CON, NON, RST, Message
 from aiocoap.numbers.codes import Code
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 KINDS = {"con": CON, "non": NON, "ack": ACK, "rst": RST}
 
 

@@ -52,12 +52,12 @@ class DummySwitches:
         return done.stdout
 
     def configure(self, *words: str) -> str:
-        return self.run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "--timeout=20", *words)
+        return self.run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "--timeout=60", *words)
 
     def command(self, method: str, *words: str) -> str:
         """As `ovs-appctl` does it, without a process for each word."""
         with socket.socket(socket.AF_UNIX) as control:
-            control.settimeout(20)
+            control.settimeout(60)
             control.connect(f"{self.folder}/vswitchd.ctl")
             control.sendall(json.dumps({"id": 0, "method": method, "params": words}).encode())
             told = b""
@@ -103,7 +103,7 @@ class LoopInBackground:
 
     def end(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self.loop.close()
 
 

@@ -19,8 +19,9 @@ from battlebrokers.protocols.mqtt.framing import split_frames
 from battlebrokers.protocols.mqtt.link import MqttLink
 from battlebrokers.protocols.mqtt.packets import ConnAck, Connect, Packet
 from battlebrokers.protocols.wheel import wheel_of
+from support.ports import free_port
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ class ScriptedBroker:
 @contextlib.contextmanager
 def mosquitto(folder: Path, *lines: str, listeners: Sequence[Sequence[str]] = ((),)) -> Iterator[list[int]]:
     """A Mosquitto with one listener for each group of lines; yields their ports."""
-    ports = [_free_port() for _ in listeners]
+    ports = [free_port() for _ in listeners]
     config = ["persistence false", "log_type error", "max_inflight_messages 0", "max_queued_messages 0", *lines]
     if not any(line.startswith("allow_anonymous") for line in lines):
         config.append("allow_anonymous true")
@@ -228,13 +229,7 @@ def mosquitto(folder: Path, *lines: str, listeners: Sequence[Sequence[str]] = ((
         yield ports
     finally:
         process.terminate()
-        process.wait(10)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        process.wait(60)
 
 
 def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -153,7 +153,7 @@ def live_browser() -> Iterator[LiveBrowser]:
 
 def _tab(place: str) -> str:
     def found() -> str | None:
-        with urllib.request.urlopen(f"http://{place}/json/list", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{place}/json/list", timeout=60) as answer:
             tabs = [one for one in json.loads(answer.read()) if one["type"] == "page"]
         return "/devtools/page/" + tabs[0]["id"] if tabs else None
 

@@ -108,7 +108,7 @@ def lossy_path(folder: FilePath) -> Iterator[Path]:
 
 
 def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=20)
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=60)
 
 
 def _nft(namespace: str, rule: str) -> None:
@@ -117,7 +117,7 @@ def _nft(namespace: str, rule: str) -> None:
         "add chain ip bad in { type filter hook input priority 0; }",
         f"add rule ip bad in tcp dport 1-65535 {rule}",
     ):
-        subprocess.run(["ip", "netns", "exec", namespace, "nft", command], check=True, capture_output=True, timeout=20)
+        subprocess.run(["ip", "netns", "exec", namespace, "nft", command], check=True, capture_output=True, timeout=60)
 
 
 def _without_offloads(interface: str) -> None:
@@ -135,7 +135,7 @@ def _running(namespace: str, *command: str, stderr: int | None = None) -> Iterat
         yield process
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def _program(namespace: str, *words: str) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
@@ -195,7 +195,7 @@ def serve(reading: str) -> None:
 def send() -> None:
     """Three connections one after the other."""
     for _ in range(3):
-        with socket.create_connection((_SERVER, _PORT), timeout=30) as connection:
+        with socket.create_connection((_SERVER, _PORT), timeout=60) as connection:
             connection.setblocking(True)
             connection.sendall(os.urandom(_SENT_BYTES))
             connection.shutdown(socket.SHUT_WR)

@@ -3,7 +3,6 @@ how to speak to all of them alike."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -109,12 +108,6 @@ NOT_SUPPORTED = {
     ("websocket", "takeover"): "WebSockets have no client ids",
     ("amqtt", "granted_qos"): "amqtt delivers with the publisher's QoS, whatever was granted",
 }
-
-
-def free_udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def needs(place: Place, feature: str) -> None:

@@ -58,7 +58,7 @@ class Stage:
     def kill_controller(self) -> None:
         assert self.controller is not None
         self.controller.kill()
-        self.controller.wait(10)
+        self.controller.wait(60)
 
     def up(self) -> None:
         self.start_controller()
@@ -76,7 +76,7 @@ class Stage:
             one.close()
         if self.controller is not None:
             self.controller.terminate()
-            self.controller.wait(15)
+            self.controller.wait(60)
         self.lab.down()
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
@@ -86,7 +86,7 @@ class Stage:
             {"Content-Type": "application/json"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             told = answer.read()
         return json.loads(told) if told else None
 

@@ -15,7 +15,7 @@ from battlebrokers.protocols.http.scripted import ScriptedHttpLink
 from battlebrokers.protocols.script import Script
 from support.links import Ear
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @dataclass

@@ -14,7 +14,7 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 def frame(payload: bytes, opcode: int = 1, final: bool = True) -> bytes:

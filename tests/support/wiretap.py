@@ -40,12 +40,6 @@ def found(tool: str) -> str | None:
     return shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/sbin:/usr/local/sbin")
 
 
-def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -86,7 +80,7 @@ def capturing(command: list[str], path: Path, beacon: Beacon, *, interfaces: int
             until(lambda: beacon.shines_in(path, interfaces), what=f"the end of what {command[0]} writes")
         finally:
             program.send_signal(signal.SIGINT)
-            program.wait(20)
+            program.wait(60)
 
 
 class Beacon:
@@ -128,7 +122,7 @@ def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[byt
             server.wait(20)
         except subprocess.TimeoutExpired:
             server.kill()
-            server.wait(5)
+            server.wait(20)
 
 
 def nanoseconds(epoch: str) -> int:

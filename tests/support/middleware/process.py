@@ -24,12 +24,12 @@ def contract_server(name: str, **ports: int) -> Iterator[dict[str, int]]:
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        assert line, f"the contract server for {name} did not start (exit code {process.wait(10)})"
+        assert line, f"the contract server for {name} did not start (exit code {process.wait(60)})"
         yield json.loads(line)
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(20)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -22,7 +22,7 @@ from filip.models.ngsi_v2.context import ContextEntity, NamedContextAttribute
 from filip.models.ngsi_v2.subscriptions import Subscription
 
 warnings.simplefilter("ignore")
-WAIT_S = 20
+WAIT_S = 60
 notifications: queue.Queue[dict[str, Any]] = queue.Queue()
 
 

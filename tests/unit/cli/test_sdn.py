@@ -47,7 +47,7 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield words[words.index("page:") + 1]
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.fixture

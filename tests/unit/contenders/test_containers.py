@@ -44,7 +44,7 @@ def test_a_composition_is_taken_down_after_it_was_told_to_end(tmp_path: Path) ->
     try:
         until(said.exists)
         os.kill(started.pid, signal.SIGTERM)
-        assert started.wait(20) is not None
+        assert started.wait(60) is not None
     finally:
         if started.poll() is None:
             os.killpg(started.pid, signal.SIGKILL)

@@ -25,7 +25,7 @@ def peer() -> Iterator[socket.socket]:
     """A plain socket on the other side."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
         made.bind(("127.0.0.1", 0))
-        made.settimeout(10)
+        made.settimeout(60)
         yield made
 
 
@@ -83,7 +83,7 @@ def test_any_text_is_an_address_or_none(text: str):
 async def test_other_topics_go_to_the_endpoint_and_addresses_to_themselves(make, peer: socket.socket):
     elsewhere = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     elsewhere.bind(("127.0.0.1", 0))
-    elsewhere.settimeout(10)
+    elsewhere.settimeout(60)
     with elsewhere:
         link, ear = make(port_of(peer), host="localhost")
         await link.open()

@@ -81,7 +81,7 @@ async def test_a_refusal_is_an_answer_and_silence_an_error() -> None:
 async def test_a_topic_has_its_own_address_and_plain_payloads_are_sent_as_they_are() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
-        peer.settimeout(10)
+        peer.settimeout(60)
         TOPICS["c/d"] = {"address": "127.0.0.1", "port": str(peer.getsockname()[1])}
         link, _ = link_of(SCRIPT)
         await link.open()

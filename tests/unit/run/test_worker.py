@@ -65,7 +65,7 @@ async def test_a_worker_says_hello_answers_probes_and_ends_with_its_channel():
     assert answer.t1_ns == 7
     assert answer.t2_ns <= answer.t3_ns
     await ours.close()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
 
 
 def test_progress_of_several_processes_adds_up():
@@ -155,9 +155,9 @@ async def test_a_team_that_cannot_be_started_says_so(tmp_path, free_port, monkey
     ours.send(order_for_two(tmp_path, free_port))
     messages = ours.messages()
     assert isinstance(await anext(messages), Hello)
-    failed = await asyncio.wait_for(anext(messages), 10)
+    failed = await asyncio.wait_for(anext(messages), 60)
     assert isinstance(failed, Failed)
     assert "could not be started" in failed.message
     assert failed.exit_code == ExitCode.ENVIRONMENT
     await ours.close()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)

@@ -205,7 +205,7 @@ async def test_heartbeats_are_sent_and_silence_ends_the_link(server: AmqpServer)
     _, ear, peer = await opened(server, heartbeat=1, keep_alive_s=1)
     beats = 0
     while beats < 2:
-        _, got = await asyncio.wait_for(peer.read(), 10)
+        _, got = await asyncio.wait_for(peer.read(), 60)
         beats += type(got).__name__ == "Heartbeat"
     await until(lambda: ear.closings)
     assert "silent" in ear.closings[0][0]

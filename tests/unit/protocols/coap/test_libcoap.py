@@ -45,7 +45,7 @@ async def libcoap(port: int, *arguments: str, path: str) -> str:
     if program is None:
         pytest.skip("coap-client-notls is missing (apt-get install libcoap3-bin)")
     command = [program, "-B", "10", *arguments, f"coap://127.0.0.1:{port}/{path}"]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30, check=True)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
 
 

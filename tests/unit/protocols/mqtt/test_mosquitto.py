@@ -41,6 +41,7 @@ from battlebrokers.protocols.mqtt.packets import (
 )
 from battlebrokers.protocols.mqtt.properties import Properties
 from battlebrokers.protocols.upgrade import Handshake, handshake_request, new_key
+from support.ports import free_port
 
 pytestmark = pytest.mark.broker
 F = FilterRequest
@@ -57,19 +58,13 @@ LENIENT_PACKETS = ("30 .. 00 01 't' 04 08", "30 .. 00 01 't' 03 08", "a' 04 08 0
 FROM_CLIENTS = {1, 3, 4, 5, 6, 7, 8, 10, 12, 14}
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
     """The MQTT and the WebSocket port of a Mosquitto that lives as long as this module's tests."""
     program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if program is None:
         pytest.skip("mosquitto is not installed here")
-    plain, web = _free_port(), _free_port()
+    plain, web = free_port(), free_port()
     config = tmp_path_factory.mktemp("mosquitto") / "mosquitto.conf"
     config.write_text(
         f"user {getpass.getuser()}\nallow_anonymous true\npersistence false\n"
@@ -83,11 +78,11 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]
         yield plain, web
     finally:
         broker.terminate()
-        broker.wait(10)
+        broker.wait(60)
 
 
 def _wait_for(port: int, broker: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
@@ -104,7 +99,7 @@ class Talker:
 
     def __init__(self, port: int, version: int) -> None:
         self.version = version
-        self.socket = socket.create_connection(("127.0.0.1", port), 10)
+        self.socket = socket.create_connection(("127.0.0.1", port), 60)
         self.rest = b""
 
     def __enter__(self) -> Talker:
@@ -484,7 +479,7 @@ def test_a_second_client_of_the_same_name_takes_over(talk: Talk, version: int) -
 def test_mqtt_runs_over_websocket(ports: tuple[int, int], version: int) -> None:
     key = new_key()
     handshake, unwrapper = Handshake(key), Unwrapper()
-    with socket.create_connection(("127.0.0.1", ports[1]), 10) as line:
+    with socket.create_connection(("127.0.0.1", ports[1]), 60) as line:
         line.sendall(handshake_request("127.0.0.1", ports[1], "/mqtt", key))
         rest = None
         while rest is None:

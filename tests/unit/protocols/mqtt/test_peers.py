@@ -74,7 +74,7 @@ class PahoAtOurs:
         self.client = client
         client.connect("127.0.0.1", listener.getsockname()[1], keepalive=60)
         self.peer, _ = listener.accept()
-        self.peer.settimeout(10)
+        self.peer.settimeout(60)
         self.version = int(client._protocol)
         self.rest = b""
 
@@ -94,7 +94,7 @@ class PahoAtOurs:
     def says(self, packet: Packet) -> None:
         """Send the client a packet and let it react."""
         self.peer.sendall(encode(packet, self.version))
-        self.client.loop(timeout=10)
+        self.client.loop(timeout=60)
 
 
 @pytest.fixture

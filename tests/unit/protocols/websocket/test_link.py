@@ -391,7 +391,7 @@ async def test_a_slow_reader_hears_later(server: WebServer) -> None:
 
 
 async def test_answers_that_never_come_are_timeouts(server: WebServer) -> None:
-    link, ear, peer = await logged_in(server, HIVE, answer_timeout_s=0.3)
+    link, ear, peer = await logged_in(server, HIVE, answer_timeout_s=1.0)
     link.publish(outgoing([b"a", b"b"], 5))
     await peer.read()
     second = await peer.read()
@@ -424,7 +424,7 @@ async def test_a_login_that_is_refused_or_forgotten(server: WebServer) -> None:
         (["hello"], Failure.TIMEOUT, "the latest other message was.*hello"),
         (None, Failure.MALFORMED, "no JSON"),
     ]:
-        link, ear = made(server, SILENT, answer_timeout_s=0.3)
+        link, ear = made(server, SILENT, answer_timeout_s=1.0 if code == Failure.TIMEOUT else 60)
         opening = asyncio.create_task(link.open())
         peer = await server.accept()
         await peer.read()
