@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -11,8 +12,10 @@ from battlebrokers.cli.conclusion import conclude, tell
 from battlebrokers.cli.interruption import interruptible
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Quiet, Runs, SparkMaster
 from battlebrokers.cli.progress import RunProgress
+from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.tables.manifest import Manifest
+from battlebrokers.tables.run_folder import RunFolder
 
 
 def analyze(
@@ -38,10 +41,22 @@ def analyze(
             typer.echo(out or place)
             return 0
         folder = resolve_run(reference, runs)
+        _refuse_what_cannot_be_replaced(folder)
         events = _recorded_events(folder.read_manifest())
         with Analyst.start(spark_master, events, idle=False) as analyst:
             conclusion = conclude(folder, analyst, progress, html=html)
     return tell(conclusion, as_json=as_json)
+
+
+def _refuse_what_cannot_be_replaced(folder: RunFolder) -> None:
+    """Say so before Spark starts, and before half of the old tables are gone."""
+    for pattern in (".", "measures", "journeys", "decoded", "measures/*/", "journeys/*/", "decoded/*/"):
+        for place in folder.path.glob(pattern) if pattern != "." else [folder.path]:
+            if not os.access(place, os.W_OK):
+                raise EnvironmentNotReady(
+                    f"the tables cannot be written: {place} is not yours to change",
+                    hint="Choose another place for them: --out DIR.",
+                )
 
 
 def _recorded_events(manifest: Manifest) -> int:

@@ -268,7 +268,7 @@ def _told(error: Exception) -> BattleError:
             "the disk is full: not all tables could be written",
             hint="What was recorded is untouched: free some space, then `bb analyze` the run.",
         )
-    return PipelineError(f"the analysis failed: {_in_short(error)}", hint="What was recorded is untouched.")
+    return PipelineError(f"the analysis failed: {_in_short(error)}")
 
 
 def _in_short(error: Exception) -> str:
