@@ -83,13 +83,13 @@ def read_document(text: str, where: str) -> Document:
         document.mistake((), "is nested too deeply", f"at most {_DEEPEST} levels")
         return document
     except YAMLError as error:
-        document.mistake((), f"is not text: {str(error).splitlines()[0]}", "a scenario is a YAML file in UTF-8")
+        document.mistake((), f"is not text: {str(error).splitlines()[0]}", "it must be YAML in UTF-8")
         return document
     except Exception as error:  # noqa: BLE001 - whatever the YAML library stumbles over is the file's fault, not ours
         document.mistake((), f"is not valid YAML ({type(error).__name__})")
         return document
     if root is None:
-        document.mistake((), "is empty", "`bb schema` tells what a scenario can say")
+        document.mistake((), "is empty", 'begin with "name: …"')
     elif not isinstance(root, MappingNode):
         document.mistake((), "is not a mapping of keys to values", 'begin with "name: …"', line=1)
     else:
@@ -126,7 +126,7 @@ def _explain(problem: str) -> tuple[str, str]:
     if "undefined alias" in problem:
         return problem, "an alias (*name) needs an anchor (&name) before it"
     if "another document" in problem:
-        return "holds a second document (---)", "one scenario a file"
+        return "holds a second document (---)", "one to a file"
     return f"is not valid YAML: {problem}", ""
 
 

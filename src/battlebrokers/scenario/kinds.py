@@ -192,9 +192,11 @@ def _file(value: object, info: ValidationInfo) -> str:
         return text
     try:
         path = (Path(folder) / Path(text).expanduser()).resolve()
-        missing = not path.is_file()
+        missing, folder_instead = not path.is_file(), path.is_dir()
     except (OSError, ValueError, RuntimeError):
         raise QuantityError(f"{text!r} is not a file name") from None
+    if folder_instead:
+        raise QuantityError(f"{text} is a folder", hint="name a file in it")
     if missing:
         raise QuantityError(f"there is no file {text}", hint=f"looked for {path}")
     if not os.access(path, os.R_OK):

@@ -122,6 +122,8 @@ def _explain(detail: ErrorDetails, path: Path) -> tuple[str, str]:
             hint = nearest(str(detail["input"]), words) if isinstance(detail["input"], str) else ""
             return f"must be {expected}, not {shown}", hint if hint.startswith("did") else ""
         case "int_type" | "int_from_float" | "int_parsing":
+            if str(detail["input"]).lstrip("+-").isdecimal():
+                return f"{shown} is too large", ""
             return f"must be a whole number, not {shown}", ""
         case "bool_type" | "bool_parsing":
             return f"must be true or false, not {shown}", ""

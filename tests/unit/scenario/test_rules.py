@@ -57,6 +57,8 @@ phases: {warm_up: 1s, measure: 10s}
         (["fleets.air.credentials={username: '{devise}'}"], "not a variable here"),
         (["tls={check_hostname: false}"], "certificates without encryption"),
         (["transport=tls", "tls.ca=absent.pem"], "there is no file absent.pem"),
+        (["transport=tls", "tls.ca=."], ". is a folder"),
+        ([f"seed={'9' * 44}"], "is too large"),
         (["fleets.air.protocol=http", "fleets.air.version=5"], "`version` exists in MQTT only, and this speaks http"),
         (["protocol=http", "fleets.air.retain=true"], "`retain` exists in MQTT and coap only, and this speaks http"),
         (["protocol=websocket", "fleets.air.will={topic: x}"], "`will` exists in MQTT only"),
