@@ -109,3 +109,19 @@ def move(stage: Stage, topology: Topology) -> None:
     stage.sockets = {name: stage.lab.udp_socket(name, PORT) for name in topology.hosts}
     for one in stage.sockets.values():
         one.setblocking(False)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_host_that_never_spoke_gets_its_copies_from_the_answer_on(tmp_path: Path, mode: str) -> None:
+    with stage(tmp_path, "chain:2x2") as quiet:
+        resource = quiet.create(mode)
+        quiet.ask("DELETE", f"/api/v1/hosts/{quiet.hosts['h4'].mac}")
+        assert len(quiet.ask("GET", "/api/v1/hosts")) == 3
+        who = {"mac": quiet.hosts["h4"].mac, "ipv4": quiet.hosts["h4"].ipv4}
+        answer = quiet.ask("POST", f"/api/v1/resources/{resource}/subscribers", who)
+        assert answer["subscribers"] == [{**who, "seen_at": str(quiet.hosts["h4"].port)}]
+        quiet.publish("h1", resource, b"to the quiet one")
+        assert quiet.heard() == {"h4": [(b"to the quiet one", "10.0.0.1")]}
+        absent = {"mac": "00:00:00:00:00:99", "ipv4": "10.0.0.99"}
+        answer = quiet.ask("POST", f"/api/v1/resources/{resource}/subscribers", absent)
+        assert answer["subscribers"][-1] == {**absent, "seen_at": ""}

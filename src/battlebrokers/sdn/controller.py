@@ -27,6 +27,7 @@ from battlebrokers.sdn.openflow.channel import Channel
 from battlebrokers.sdn.openflow.codec import action_bytes
 from battlebrokers.sdn.openflow.introduction import Counts, Introduction
 from battlebrokers.sdn.openflow.lobby import Lobby
+from battlebrokers.sdn.refused_port import cannot_listen
 from battlebrokers.sdn.store import Store, remembered
 
 _LOG = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ _QUICK_BEACONS: Final = 5
 """The first rounds come quickly: links are found within a second."""
 _GRACE_S: Final = 10.0
 """After a restart: how long the switches of before may take to call again before the network is taken as it is now."""
+_SEEK_S: Final = 0.5
+"""How long a host may take to answer that is subscribed before anybody has seen it."""
 _QUESTIONS_PER_S: Final = 2000
 _QUESTIONS_BURST: Final = 400
 _MOST_PLANS: Final = 10_000
@@ -126,18 +129,19 @@ class Controller:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._beaconing = asyncio.Event()
+        self._seen = asyncio.Event()
+        """A host or link was."""
 
     async def start(self, host: str = "127.0.0.1", port: int = OPENFLOW_PORT) -> int:
         """Listen for switches; returns the port."""
         try:
             self._server = await asyncio.get_running_loop().create_server(lambda: Channel(self, self.lobby), host, port)
         except OSError as fault:
-            raise EnvironmentNotReady(
-                f"cannot listen for switches on {host}:{port}: {fault.strerror or fault}",
-                hint="is another controller running? choose another port with --openflow-port",
-            ) from fault
+            raise cannot_listen("switches", f"{host}:{port}", fault, "--openflow-port") from fault
         self._spawn(self._beacon_for_ever())
         self._spawn(self._end_of_grace())
+        # What cannot be kept is said now, not when the first subscription is refused.
+        self._remember()
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
@@ -155,10 +159,13 @@ class Controller:
         """Change resources or subscriptions; returns once that is in effect in every switch."""
         await self._complete.wait()
         async with self._changing:
+            sought_before = set(broker.unseen(self.state))
             directory = change(self.state.directory)
             # Kept first: what cannot be kept is refused, not half done.
             self._store.save(remembered(self.state.secret, directory, self.state.network))
             await self._in_effect(self._adopt(broker.directory_changed(self.state, directory)))
+        if fresh := set(broker.unseen(self.state)) - sought_before:
+            await self._seek(fresh)
 
     async def create(self, mode: Mode = Mode.TREE, source: Source = Source.PUBLISHER, name: str = "") -> Resource:
         """A new resource at the next free address; publishing on it works from now on."""
@@ -257,6 +264,7 @@ class Controller:
         decision = broker.packet_came(before, Port(channel.switch, in_port), frame, _now_ms())
         self._adopt(decision)
         if self.state.network is not before.network:
+            self._seen.set()
             self._remember()
 
     def _copy(self, channel: Channel, in_port: int, frame: bytes) -> None:
@@ -311,6 +319,25 @@ class Controller:
         """Wait until every switch has done what it was told; one that went away meanwhile is told when it returns."""
         await asyncio.gather(*map(_obeyed, channels), return_exceptions=True)
 
+    def _search(self) -> bool:
+        """Ask for subscribers nobody has seen; False when there is nobody to ask."""
+        orders = broker.searches(self.state, _now_ms())
+        for switch, listed in orders.items():
+            if (channel := self.channels.get(switch)) is not None:
+                channel.tell(listed)
+        return bool(orders)
+
+    async def _seek(self, sought: set[str]) -> None:
+        """Subscribed and never seen: those that are there answer at once, and get every message from then on."""
+        if not self._search():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SEEK_S):
+                while sought & set(broker.unseen(self.state)):
+                    self._seen.clear()
+                    await self._seen.wait()
+        await self._in_effect(list(self.channels.values()))
+
     async def _beacon_for_ever(self) -> None:
         quick = 0
         while True:
@@ -319,6 +346,8 @@ class Controller:
                 if channel is not None:
                     channel.tell(orders)
             self._adopt(broker.links_aged(self.state, _now_ms()))
+            if not quick:
+                self._search()
             wait_s = _BEACON_S / 10 if quick else _BEACON_S
             quick = max(0, quick - 1)
             with suppress(TimeoutError):

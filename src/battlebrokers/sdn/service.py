@@ -14,8 +14,8 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.sdn.controller import OPENFLOW_PORT, Controller
+from battlebrokers.sdn.refused_port import cannot_listen
 from battlebrokers.sdn.rest.application import application
 from battlebrokers.sdn.store import Store
 
@@ -79,10 +79,7 @@ def open_door(host: str, port: int) -> socket.socket:
         door.bind((host, port))
     except OSError as fault:
         door.close()
-        raise EnvironmentNotReady(
-            f"cannot listen for HTTP on {host}:{port}: {fault.strerror or fault}",
-            hint="another program has the port: choose another one with --port",
-        ) from fault
+        raise cannot_listen("HTTP", f"{host}:{port}", fault, "--port") from fault
     return door
 
 

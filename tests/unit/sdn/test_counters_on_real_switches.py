@@ -173,7 +173,8 @@ def test_a_resource_that_is_removed_has_counted_all_that_was_refused(
     real.change(directory.subscribed(at, *NEAR[:2]))
     with Load(real, at) as load:
         time.sleep(0.5)
-    time.sleep(1.2)
+    until(lambda: copies(real) == load.sent, what="all copies")
+    real.cache_is_counted()
     real.change(Directory())
     until(lambda: observer.sums().published[at] == load.sent, what="the last words of its rules")
     assert observer.sums().refused[at] == load.refused

@@ -7,6 +7,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from ipaddress import IPv4Address
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,17 @@ from battlebrokers.errors import ContenderError, EnvironmentNotReady, InputError
 
 Url = Annotated[str, typer.Option("--url", envvar="BB_SDN", help="Where the controller's REST is.")]
 URL = "http://127.0.0.1:8080"
+
+
+def resource_path(resource: str) -> str:
+    """Where a resource is told of, by the address people typed."""
+    try:
+        address = IPv4Address(resource.strip())
+    except ValueError:
+        raise InputError(
+            f"'{resource}' is not the address of a resource", hint="such as 1.1.1.1: bb sdn resources lists them"
+        ) from None
+    return f"/api/v1/resources/{address}"
 
 
 def asked(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> Any:

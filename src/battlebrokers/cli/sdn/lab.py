@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ lab_app = typer.Typer(help="A network of namespaces and Open vSwitch on this mac
 sdn_app.add_typer(lab_app, name="lab")
 
 _CONTROLLER_S = 5.0
+_CALLS = re.compile(r"(tcp|ssl):[^\s:]+:\d{1,5}|(tcp|ssl):\[[0-9a-fA-F:.]+\]:\d{1,5}|unix:\S+")
 
 
 @lab_app.command("up")
@@ -32,11 +34,18 @@ def up(
     from battlebrokers.sdn.lab.laboratory import Laboratory
     from battlebrokers.sdn.lab.topology import find_topology
 
+    if not _CALLS.fullmatch(controller):
+        raise UsageError(f"'{controller}' is no address switches can call", hint="for example tcp:127.0.0.1:6653")
     wanted = find_topology(topology, cables)
     laboratory = Laboratory()
     laboratory.up(wanted, controller)
-    answered = laboratory.await_controller(_CONTROLLER_S)
-    laboratory.announce(wanted)
+    try:
+        answered = laboratory.await_controller(_CONTROLLER_S)
+        laboratory.announce(wanted)
+    except KeyboardInterrupt:
+        # As while it is built: who interrupts has no lab.
+        laboratory.down()
+        raise
     typer.echo(f"{wanted.title}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts, {len(wanted.wires)} links")
     for host in wanted.hosts.values():
         typer.echo(f"  {host.name:10} {host.ipv4:12} {host.mac}  at {host.port}")
@@ -72,7 +81,10 @@ def lab_status(as_json: AsJson = False) -> int:
         typer.echo("no lab is up: bb sdn lab up paper")
     else:
         typer.echo(f"{found.topology.title}: {len(found.hosts_up)} of {len(found.topology.hosts)} hosts")
-        for switch, connected in found.connected.items():
+        for daemon, pid in found.daemons.items():
+            if pid is None:
+                typer.echo(f"  {daemon} does not run, so nothing is switched: build the lab again with `bb sdn lab up`")
+        for switch, connected in found.connected.items() if all(found.daemons.values()) else ():
             typer.echo(f"  {switch}  {'controller answers' if connected else 'no controller: bb sdn controller'}")
     return ExitCode.PASS
 

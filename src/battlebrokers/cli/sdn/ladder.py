@@ -12,7 +12,7 @@ from rich.console import Console
 
 from battlebrokers.cli.options import AsJson
 from battlebrokers.cli.sdn.app import sdn_app
-from battlebrokers.cli.sdn.asking import URL, Url, asked
+from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
 from battlebrokers.errors import EnvironmentNotReady, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _take(
     from battlebrokers.sdn.lab.laboratory import DEFAULT_NAMES, Laboratory
     from battlebrokers.sdn.ladder.taking import Wanted, take
 
-    known = asked(url, "GET", f"/api/v1/resources/{resource}")
+    known = asked(url, "GET", resource_path(resource))
     take(Laboratory(), DEFAULT_NAMES, Wanted(known, host, text, port, timeout_s, with_arp), folder)
 
 

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from battlebrokers.cli.options import AsJson
 from battlebrokers.cli.sdn.app import sdn_app
-from battlebrokers.cli.sdn.asking import URL, Url, asked
-from battlebrokers.errors import ExitCode
+from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
+from battlebrokers.errors import ExitCode, UsageError
 
 
 @sdn_app.command("resources")
@@ -41,6 +41,11 @@ def create(
     url: Url = URL,
 ) -> int:
     """Create a resource; prints its address."""
+    from battlebrokers.sdn.core.resources import Mode, Source
+
+    for option, said, known in (("--mode", mode, list(Mode)), ("--from", source, list(Source))):
+        if said not in known:
+            raise UsageError(f"{option} cannot be '{said}'", hint=f"one of {', '.join(known)}")
     typer.echo(asked(url, "POST", "/api/v1/resources", {"mode": mode, "source": source, "name": name})["address"])
     return ExitCode.PASS
 
@@ -48,7 +53,7 @@ def create(
 @sdn_app.command("delete")
 def delete(resource: Annotated[str, typer.Argument(help="Its address, such as 1.1.1.1.")], url: Url = URL) -> int:
     """Delete a resource with its subscriptions."""
-    asked(url, "DELETE", f"/api/v1/resources/{resource}")
+    asked(url, "DELETE", resource_path(resource))
     return ExitCode.PASS
 
 
@@ -60,7 +65,7 @@ def subscribe(
 ) -> int:
     """Subscribe a host; it receives from the moment this ends."""
     mac, ipv4 = _addresses(who)
-    asked(url, "POST", f"/api/v1/resources/{resource}/subscribers", {"mac": mac, "ipv4": ipv4})
+    asked(url, "POST", f"{resource_path(resource)}/subscribers", {"mac": mac, "ipv4": ipv4})
     return ExitCode.PASS
 
 
@@ -72,7 +77,7 @@ def unsubscribe(
 ) -> int:
     """Unsubscribe a host; it receives nothing from the moment this ends."""
     mac = who if ":" in who else _addresses(who)[0]
-    asked(url, "DELETE", f"/api/v1/resources/{resource}/subscribers/{mac}")
+    asked(url, "DELETE", f"{resource_path(resource)}/subscribers/{mac}")
     return ExitCode.PASS
 
 

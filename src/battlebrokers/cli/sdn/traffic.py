@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from battlebrokers.cli.sdn.app import sdn_app
-from battlebrokers.cli.sdn.asking import URL, Url, asked
-from battlebrokers.errors import ExitCode, InputError
+from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
+from battlebrokers.errors import ContenderError, EnvironmentNotReady, ExitCode, InputError
 
 
 @sdn_app.command("publish")
@@ -28,13 +29,14 @@ def publish(
             hint="at most 1472: the network refuses fragments",
         )
     if not host:
-        typer.echo(
-            asked(url, "POST", f"/api/v1/resources/{resource}/messages", {"text": text, "port": port})["message"]
-        )
+        typer.echo(asked(url, "POST", f"{resource_path(resource)}/messages", {"text": text, "port": port})["message"])
         return ExitCode.PASS
     from battlebrokers.sdn.lab.laboratory import Laboratory
 
     with Laboratory().udp_socket(host) as sender:
+        # Messages go on without a controller; where one answers, it knows whether anybody could get this one.
+        with suppress(EnvironmentNotReady, ContenderError):
+            asked(url, "GET", resource_path(resource))
         sender.sendto(payload, (resource, port))
     return ExitCode.PASS
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from battlebrokers.sdn.core.addresses import VIRTUAL_MAC, is_resource
+from battlebrokers.sdn.core.addresses import BROADCAST_MAC, VIRTUAL_MAC, is_resource
 from battlebrokers.sdn.core.copies import Copies
 from battlebrokers.sdn.core.difference import difference
 from battlebrokers.sdn.core.frames import (
@@ -17,6 +17,7 @@ from battlebrokers.sdn.core.frames import (
     Arp,
     Beacon,
     arp_answer,
+    arp_question,
     beacon_frame,
     frame_type,
     read_arp,
@@ -30,6 +31,7 @@ from battlebrokers.sdn.core.rules import FORGED_LINK, OTHER, OWN_RESOURCE, SPOOF
 
 BEACON_LIFE_MS: Final = 3_000
 """A beacon that took longer was kept by somebody and is played again."""
+_SOUGHT_AT_ONCE: Final = 16
 LINK_LIFE_MS: Final = 10_000
 """A link whose beacons stopped coming is gone, even if both ports say they are up."""
 
@@ -154,6 +156,31 @@ def beacons(state: State, now_ms: int) -> Orders:
             if Port(switch, number) not in taken:
                 frame = beacon_frame(Beacon(switch, number, now_ms), state.secret)
                 orders.setdefault(switch, []).append(Send((Output(number),), frame))
+    return orders
+
+
+def unseen(state: State) -> dict[str, str]:
+    """Subscribers nobody has seen: MAC address → IPv4 address."""
+    every = (one for resource in state.directory.resources.values() for one in resource.subscribers.items())
+    return {mac: ipv4 for mac, ipv4 in every if mac not in state.network.hosts}
+
+
+def searches(state: State, now_ms: int) -> Orders:
+    """Questions for subscribers nobody has seen, where neither a host nor a link is known: a host that only listens
+    shows itself by its answer. A few at a time, by turns."""
+    sought = list(unseen(state).values())
+    first = now_ms // 1000 * _SOUGHT_AT_ONCE % len(sought) if len(sought) > _SOUGHT_AT_ONCE else 0
+    # From nobody: hosts answer, and remember nothing.
+    frames = [
+        arp_question(VIRTUAL_MAC, "0.0.0.0", ipv4, BROADCAST_MAC)  # noqa: S104 (an address in a frame)
+        for ipv4 in (sought + sought)[first : first + min(len(sought), _SOUGHT_AT_ONCE)]
+    ]
+    taken = {host.port for host in state.network.hosts.values()} | set(state.network.links)
+    orders: Orders = {}
+    for switch, numbers in state.network.ports.items() if frames else ():
+        for number in sorted(numbers):
+            if Port(switch, number) not in taken:
+                orders.setdefault(switch, []).extend(Send((Output(number),), frame) for frame in frames)
     return orders
 
 

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
-from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.packets import FilterRequest, Publish, WillMessage
 from battlebrokers.sdn.gateway.connection import Connection
@@ -26,6 +25,7 @@ from battlebrokers.sdn.gateway.registry import Registry, RestRegistry
 from battlebrokers.sdn.gateway.retained import Retained
 from battlebrokers.sdn.gateway.settings import LARGEST_PAYLOAD_BYTES, NotForwarded, Settings
 from battlebrokers.sdn.gateway.topics import Topics
+from battlebrokers.sdn.refused_port import cannot_listen
 
 _LOG = logging.getLogger(__name__)
 _SHUTTING_DOWN: Final = 0x8B
@@ -67,10 +67,7 @@ class Gateway:
             self._server = await asyncio.get_running_loop().create_server(self._welcome, settings.host, settings.port)
         except OSError as fault:
             self._feet.close()
-            raise EnvironmentNotReady(
-                f"cannot listen for MQTT on {settings.host}:{settings.port}: {fault.strerror or fault}",
-                hint="another program has the port: choose another one",
-            ) from fault
+            raise cannot_listen("MQTT", f"{settings.host}:{settings.port}", fault, "--port") from fault
         self.port = int(self._server.sockets[0].getsockname()[1])
         self._looking = asyncio.get_running_loop().create_task(self._look_for_ever())
         return self.port

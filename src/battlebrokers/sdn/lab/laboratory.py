@@ -174,8 +174,11 @@ class Laboratory:
     def cut(self, wire: int, *, restore: bool = False) -> None:
         """Take a cable between switches out, or put it back; they are counted from 1 as in the topology."""
         topology = self.topology()
-        if topology is None or not 1 <= wire <= len(topology.wires):
-            raise InputError(f"there is no cable {wire}", hint="they are counted from 1, in the order of `links`")
+        if topology is None:
+            raise InputError("no lab is up", hint="bb sdn lab up paper")
+        if not 1 <= wire <= len(topology.wires):
+            many = f"{topology.name} has {len(topology.wires)}, counted from 1 in the order of `links`"
+            raise InputError(f"there is no cable {wire}", hint=many)
         if topology.cables == "patch":
             raise InputError("its cables are short cuts inside Open vSwitch", hint="build it with `cables: veth`")
         end = self._names.wire_interface(topology.wires[wire - 1][0])

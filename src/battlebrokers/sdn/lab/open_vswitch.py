@@ -136,9 +136,13 @@ class OpenVSwitch:
     def run(self, *words: str, said: str | None = None) -> str:
         """One command with this folder's environment, and something to read; its output, or why it failed."""
         try:
+            # A group of its own: Ctrl-C is for us, and half a command would be a failure of its own.
             done = subprocess.run(
-                words, env=self.environment, input=said, capture_output=True, text=True, timeout=60, check=False
-            )
+                words, env=self.environment, input=said, capture_output=True, text=True, timeout=60, check=False,
+                process_group=0,
+            )  # fmt: skip
+        except FileNotFoundError as fault:
+            raise EnvironmentNotReady(f"{words[0]} is not installed", hint=_INSTALL) from fault
         except subprocess.TimeoutExpired as fault:
             raise EnvironmentNotReady(f"`{' '.join(words[:4])} …` does not end", hint="bb sdn lab down") from fault
         if done.returncode:
