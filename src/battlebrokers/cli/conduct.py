@@ -15,6 +15,9 @@ from battlebrokers.run.orchestrator import Orchestrator, RunRequest
 from battlebrokers.scenario.plan import Plan
 from battlebrokers.tables.run_folder import RunFolder
 
+_KEEPING = "Ctrl-C: ending the load and keeping what was measured; press again to stop at once."
+_ONLY_STARTING = "Ctrl-C: the broker is ended as soon as it is up; nothing was measured yet."
+
 
 def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> RunFolder:
     """One run; the first Ctrl-C ends it early and keeps the evidence, the second stops at once.
@@ -34,7 +37,7 @@ def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> Run
             nonlocal pressed
             pressed += 1
             if pressed == 1:
-                progress.say("Ctrl-C: ending the load and keeping what was measured; press again to stop at once.")
+                progress.say(_KEEPING if _has_begun(orchestrator.folder) else _ONLY_STARTING)
                 orchestrator.interrupt()
             else:
                 task.cancel()
@@ -50,6 +53,11 @@ def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> Run
                 loop.remove_signal_handler(number)
 
     return asyncio.run(under_signals())
+
+
+def _has_begun(folder: RunFolder | None) -> bool:
+    """Whether the broker is up: only then a run has a manifest. A broker cannot be stopped before it is."""
+    return folder is not None and folder.manifest_path.exists()
 
 
 def expected_events(plan: Plan) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -167,7 +168,8 @@ def _trust(summary: Summary) -> Iterator[Text]:
 def _next(conclusion: Conclusion) -> Text:
     """What to type next; runs that lie elsewhere are found by nobody who is not told where."""
     run, home = conclusion.summary.run, conclusion.folder.path.resolve().parent
-    where = "" if home == runs_directory().resolve() else f" --runs {shlex.quote(str(home))}"
+    near = home.relative_to(Path.cwd()) if home.is_relative_to(Path.cwd()) else home
+    where = "" if home == runs_directory().resolve() else f" --runs {shlex.quote(str(near))}"
     verbs = [f"report {run} --open", f"compare LAST~1 {run}", f"report {run} --csv {run}-csv"]
     if conclusion.facts.manifest.captures:
         verbs[1:1] = [f"explain {run}", f"trace {run}"]
