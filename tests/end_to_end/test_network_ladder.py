@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from battlebrokers.sdn.ladder import taking
 from battlebrokers.sdn.ladder.sightings import read_captures
 from battlebrokers.sdn.ladder.steps import Ladder, build
 from battlebrokers.sdn.ladder.taking import Wanted, take
+from support.apart import WHAT_IS_LEFT, script_apart
 from support.browser import in_a_browser, show
 from support.runs import bb
 from support.stage import Stage, stage
@@ -200,3 +202,43 @@ def test_wrong_ways_to_ask_are_explained(tmp_path: Path) -> None:
     alone = bb("sdn", "ladder", "--resource", "1.1.1.1", "--as", "h1", "--url", "http://127.0.0.1:9", cwd=tmp_path)
     assert alone.code == 4
     assert "no controller" in alone.err
+
+
+BY_HAND = f"""
+bb sdn lab up paper > lab.txt 2> lab.err || exit 90
+bb sdn controller --state state.json > controller.log 2>&1 &
+controller=$!
+for _ in $(seq 300); do bb sdn lab status | grep -c "controller answers" | grep -q 4 && break; sleep 0.1; done
+bb sdn create > resource.txt || exit 91
+bb sdn subscribe 1.1.1.1 h5 && bb sdn subscribe 1.1.1.1 h8 || exit 92
+bb sdn ladder --resource 1.1.1.1 --as h1 --arp --out kept --svg way.svg --html way.html; echo code $?
+bb sdn ladder --resource 1.1.1.1 --as h1 --json > way.json; echo code $?
+bb sdn ladder --resource 1.1.1.1 --as h5; echo code $?
+bb sdn ladder --resource 1.1.1.9 --as h1; echo code $?
+bb sdn lab status | head -1
+kill $(cat /run/battlebrokers-lab/ovs/ovs-vswitchd.pid)
+while [ -e /run/battlebrokers-lab/ovs/ovs-vswitchd.pid ]; do sleep 0.05; done
+bb sdn lab status
+kill $controller; wait $controller; echo code $?
+bb sdn lab down; {WHAT_IS_LEFT}
+"""
+
+
+def test_from_the_command_line_with_a_controller_that_came_after_the_lab(tmp_path: Path) -> None:
+    """As somebody types it: nobody has spoken in this network before the ladder's own message."""
+    done = script_apart(BY_HAND, tmp_path)
+    assert (tmp_path / "resource.txt").read_text() == "1.1.1.1\n", done.out + done.err
+    assert "start one with `bb sdn controller`" in (tmp_path / "lab.err").read_text()
+    assert [line.split()[1] for line in done.out.splitlines() if line.startswith("code ")] == ["0", "0", "0", "3", "0"]
+    assert "one message from h1 on 1.1.1.1, mode tree" in done.out
+    assert "2 of 2 copies arrived" in done.out
+    assert "ARP who has 1.1.1.1?" in done.out
+    assert "h5 subscribes to 1.1.1.1 itself" in done.out
+    assert "there is no resource 1.1.1.9" in done.err
+    assert "ovs-vswitchd does not run" in done.out
+    assert done.out.splitlines()[-1].split() == ["left:"]
+    told = json.loads((tmp_path / "way.json").read_text())
+    assert (told["publisher"], told["missing"]) == ("h1", [])
+    assert (tmp_path / "way.svg").read_text().startswith("<svg ")
+    assert "<svg " in (tmp_path / "way.html").read_text()
+    assert {"ladder.json", "network.pcapng"} <= {path.name for path in (tmp_path / "kept").iterdir()}

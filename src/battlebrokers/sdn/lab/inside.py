@@ -33,6 +33,8 @@ def in_namespace(name: str, make: Callable[[], T]) -> T:
     """What `make` returns when called as a host; the calling thread stays where it is."""
     try:
         return namespaces.in_namespace(name, make)
+    except PermissionError as fault:
+        raise EnvironmentNotReady(f"the network of {name} is for root", hint="run it with sudo") from fault
     except OSError as fault:
         raise EnvironmentNotReady(
             f"cannot use the network of {name}: {fault}", hint="is the lab up? bb sdn lab status"

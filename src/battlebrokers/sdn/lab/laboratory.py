@@ -5,6 +5,7 @@ Whatever it makes is found again by its prefix: `down` cleans up after a crash a
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import socket
@@ -100,6 +101,8 @@ class Laboratory:
     def down(self) -> None:
         """Take everything away, also what only half exists."""
         known = self.topology()
+        if known is not None:
+            _for_root_only()
         if known is not None and self.switching.pid("ovs-vswitchd") is not None:
             words = [
                 word for name in known.switches for word in ("--", "--if-exists", "del-br", self._names.bridge(name))
@@ -148,6 +151,7 @@ class Laboratory:
     def exec(self, host: str, words: Sequence[str]) -> int:
         """Run a command as a host, with this terminal; returns its exit code."""
         self.host(host)
+        _for_root_only()
         full = ["ip", "netns", "exec", self._names.namespace(host), *words]
         return subprocess.run(full, env=self.switching.environment, check=False).returncode
 
@@ -181,6 +185,7 @@ class Laboratory:
             raise InputError(f"there is no cable {wire}", hint=many)
         if topology.cables == "patch":
             raise InputError("its cables are short cuts inside Open vSwitch", hint="build it with `cables: veth`")
+        _for_root_only()
         end = self._names.wire_interface(topology.wires[wire - 1][0])
         self.switching.run("ip", "link", "set", end, "up" if restore else "down")
 
@@ -193,3 +198,8 @@ class Laboratory:
         text = "".join(f"{line}\n" for line in lines)
         if text:
             self.switching.run("ip", *options, "-batch", "-", said=text)
+
+
+def _for_root_only() -> None:
+    if os.geteuid() != 0:
+        raise EnvironmentNotReady("labs are for root", hint="run it with sudo")
