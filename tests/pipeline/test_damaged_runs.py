@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 from battlebrokers.errors import EnvironmentNotReady, RunFolderError
 from battlebrokers.pipeline.graph import _in_short, _told, analyze
 from battlebrokers.tables import DELIVERIES, DERIVED, JOURNEYS, LEDGER, NODES, OPERATIONS, PUBLISHES
-from battlebrokers.tables.manifest import Phase, WorkerFacts
+from battlebrokers.tables.manifest import CaptureFacts, Phase, WorkerFacts
 from battlebrokers.tables.run_folder import RunFolder
 from pipeline.world import LOAD_NS, PHASES, START_NS, Result, World
+from support import capture_writer as write
 
 pytestmark = pytest.mark.spark
 
@@ -161,6 +162,26 @@ def test_a_run_whose_evidence_is_gone_keeps_what_was_computed_from_it(spark: Spa
     with pytest.raises(RunFolderError, match="no evidence any more"):
         analyze(spark, str(run_path))
     assert len(Result(folder).rows(JOURNEYS)) == 1
+
+
+def test_a_capture_nothing_can_be_read_from_costs_the_others_nothing(spark: SparkSession, run_path: Path) -> None:
+    folder = World().write(run_path)
+    files = {name: f"recorded/captures/{name}-00001.pcap" for name in ("broker", "redis", "gate")}
+    (run_path / "recorded" / "captures").mkdir(parents=True)
+    frame = write.ethernet(write.ipv4(write.tcp(1, 2)))
+    (run_path / files["broker"]).write_bytes(write.pcap([write.Frame(START_NS, frame, -1)] * 3))
+    (run_path / files["redis"]).write_bytes(b"")
+    captures = [CaptureFacts(name, [file]) for name, file in files.items()]
+    folder.write_manifest(msgspec.structs.replace(folder.read_manifest(), captures=captures))
+    assert analyze(spark, str(run_path)).defects == []
+    decoded = json.loads(folder.decoded_summary_path.read_text())
+    assert decoded["packets"] == 3
+    said = {Path(one["file"]).name: one["reason"] for one in decoded["defects"]}
+    assert said == {"redis-00001.pcap": "it is empty", "gate-00001.pcap": "it does not exist"}
+    # When none is left, what was decoded before is all there is of them.
+    (run_path / files["broker"]).unlink()
+    assert {one.file for one in analyze(spark, str(run_path)).defects} == {"recorded/captures"}
+    assert json.loads(folder.decoded_summary_path.read_text())["packets"] == 3
 
 
 def test_a_segment_broken_behind_a_sound_footer_is_found_when_it_is_read(spark: SparkSession, run_path: Path) -> None:

@@ -95,7 +95,7 @@ def _folder(reference: str, runs: Path) -> RunFolder:
     place = Path(reference)
     decoded = RunFolder(place)
     if decoded.table(HOPS).is_dir():
-        return _whole(decoded, "bb pcap")
+        return _whole(decoded, "bb analyze" if decoded.manifest_path.exists() else "bb pcap")
     if "/" in reference and place.is_dir() and not (place / "manifest.json").exists():
         raise InputError(
             f"{reference} holds no decoded captures",

@@ -61,21 +61,33 @@ class Captures:
     """Address, address:port or *:port → service."""
     hints: Hints | None = None
     """How messages pair, where a contender's file says so."""
+    unread: Sequence[dict[str, Any]] = ()
+    """Files that are missing here because nothing can be read from them: defects, as `prepared` gives them."""
 
 
 def captures_of(manifest: Manifest, store: Store) -> Captures | None:
-    """What a run captured, if it did."""
+    """What a run captured, if it did; a file of which nothing can be read costs the others nothing."""
+    # Not at the top: workers import this module, too, and need none of it.
+    from battlebrokers.pipeline.sources.unpacking import why_unreadable
+
     files: list[str] = []
+    unread: list[dict[str, Any]] = []
     wires: list[int] = []
     captured_at: dict[int, str] = {}
     names: dict[str, str] = {}
     for wire, capture in enumerate(manifest.captures):
         for file in capture.files:
+            place = str(store.path / file) if isinstance(store, LocalStore) else store.locate(file)
+            if why := why_unreadable(place):
+                unread.append({"file": place, "reason": why, "count": 1})
+                continue
             captured_at[len(files)] = capture.service
             wires.append(wire)
-            files.append(str(store.path / file) if isinstance(store, LocalStore) else store.locate(file))
+            files.append(place)
         names |= dict.fromkeys(capture.addresses, capture.service)
-    return Captures(files, wires, captured_at, names, hints_of(manifest.contender.pairing)) if files else None
+    if not files and not unread:
+        return None
+    return Captures(files, wires, captured_at, names, hints_of(manifest.contender.pairing), unread)
 
 
 def hints_of(pairing: PairingFacts | None) -> Hints | None:
@@ -106,7 +118,7 @@ def decode(
     work = _Work(spark, captures, plain, {table.name: target.locate(table.folder) for table in _WRITTEN})
     counts = work.decode(on_progress)
     work.add_up(on_progress)
-    defects += _damages(captures.files, counts)
+    defects += [*_damages(captures.files, counts), *captures.unread]
     summary = _summary(counts) | {"defects": defects, "seconds": round(time.monotonic() - began, 3)}
     target.write(SUMMARY, msgspec.json.encode(summary))
     return summary

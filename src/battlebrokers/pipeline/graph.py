@@ -175,7 +175,10 @@ def _decode(spark: SparkSession, evidence: Evidence, target: Store, on_progress:
 
     began = time.monotonic()
     captures = captures_of(evidence.manifest, evidence.store)
-    if captures is not None:
+    if captures is not None and not captures.files:
+        # What was decoded before stays: it is all that is left of them.
+        evidence.defects += [Defect("recorded/captures", f"{one['file']}: {one['reason']}") for one in captures.unread]
+    elif captures is not None:
         try:
             decode(spark, captures, target, on_progress)
         except (BattleError, PySparkException, Py4JError) as error:

@@ -52,6 +52,15 @@ def unpacked(files: Sequence[str], target: Store) -> tuple[list[str], list[Defec
     return plain, defects
 
 
+def why_unreadable(file: str) -> str:
+    """What keeps a file from being read as a capture, said of `it`; empty if nothing does."""
+    try:
+        front = _front(file)
+    except InputError as error:
+        return f"it {error.message.removeprefix(f'{file} ')}"
+    return "" if front.startswith(tuple(_PACKED)) or layout_of(front) else "it is no capture"
+
+
 def _front(file: str) -> bytes:
     try:
         with RandomFile(file) as capture:
