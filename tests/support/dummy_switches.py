@@ -34,7 +34,11 @@ _TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl")
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _PCAP_HEAD, _RECORD_HEAD = 24, struct.Struct("=IIII")
 
-needs_open_vswitch = needs(*_TOOLS, why="(apt install openvswitch-switch)")
+needs_open_vswitch = (
+    needs(*_TOOLS, why="(apt install openvswitch-switch)")
+    if _SCHEMA.exists()
+    else pytest.mark.skipif(True, reason=f"{_SCHEMA} is missing (apt install openvswitch-switch)")
+)
 
 
 class DummySwitches:
@@ -44,11 +48,11 @@ class DummySwitches:
         self.folder = folder
         self.around = os.environ | {"OVS_RUNDIR": str(folder), "OVS_LOGDIR": str(folder), "OVS_DBDIR": str(folder)}
 
-    def run(self, tool: str, *words: str) -> str:
+    def run(self, tool: str, *words: str, may_fail: bool = False) -> str:
         done = subprocess.run(
             [found(tool) or tool, *words], env=self.around, capture_output=True, text=True, timeout=60, check=False
         )
-        assert done.returncode == 0, done.stderr
+        assert may_fail or done.returncode == 0, done.stderr
         return done.stdout
 
     def configure(self, *words: str) -> str:
@@ -193,6 +197,10 @@ class RealNetwork:
 
     def change(self, directory: Directory) -> None:
         self._background.run(self.controller.change(lambda _: directory))
+
+    def cache_is_counted(self) -> None:
+        """What the cache counted so far, the rules have counted: else that takes half a second, more on a busy day."""
+        self._ovs.command("revalidator/wait")
 
     def inject(self, at: Port, frame: bytes) -> None:
         self._ovs.command("netdev-dummy/receive", _name(at), frame.hex())

@@ -36,7 +36,8 @@ class Stage:
         self.sockets: dict[str, socket.socket] = {}
         self.controller: subprocess.Popen[bytes] | None = None
         self.openflow_port = self.http_port = 0
-        self._fences: list[str] = []
+        self._fences: dict[str, list[str]] = {}
+        self._published: set[str] = set()
         self._known: set[tuple[str, str]] = set()
 
     @property
@@ -111,6 +112,10 @@ class Stage:
         self.ask("DELETE", f"/api/v1/resources/{address}/subscribers/{self.hosts[host].mac}")
 
     def publish(self, host: str, address: str, payload: bytes) -> None:
+        self._published.add(host)
+        self._send(host, address, payload)
+
+    def _send(self, host: str, address: str, payload: bytes) -> None:
         if (host, address) not in self._known:
             # Else the first message would wait for ARP, and what is sent later on other ways would overtake it.
             self.knows(host, address, VIRTUAL_MAC)
@@ -124,17 +129,21 @@ class Stage:
     def heard(self) -> dict[str, list[tuple[bytes, str]]]:
         """What every host has received, once messages sent after everything else have reached them all too.
 
-        One through the controller and one through the switches alone: each overtakes the other's way now and then.
+        From each who published, one through the controller and one through the switches alone: what comes from
+        elsewhere or goes another way overtakes now and then.
         """
-        first, *others = self.hosts
-        if not self._fences:
-            self._fences = [self.create(mode, subscribers=tuple(others)) for mode in ("reactive", "tree")]
         came: dict[str, list[tuple[bytes, str]]] = {name: [] for name in self.hosts}
-        waiting = {(name, fence) for name in others for fence in self._fences}
+        waiting: set[tuple[str, str]] = set()
         now = str(time.monotonic_ns())
-        for fence in self._fences:
-            self.publish(first, fence, f"{_FENCE}{fence} {now}".encode())
-        last = time.monotonic() + 20
+        for publisher in self._published or {next(iter(self.hosts))}:
+            others = tuple(name for name in self.hosts if name != publisher)
+            if publisher not in self._fences:
+                self._fences[publisher] = [self.create(mode, subscribers=others) for mode in ("reactive", "tree")]
+            for fence in self._fences[publisher]:
+                waiting |= {(name, fence) for name in others}
+                self._send(publisher, fence, f"{_FENCE}{fence} {now}".encode())
+        self._published.clear()
+        last = time.monotonic() + 60
         while waiting and time.monotonic() < last:
             select.select(list(self.sockets.values()), [], [], 0.5)
             for name in self.hosts:
@@ -148,8 +157,25 @@ class Stage:
         return {name: got for name, got in came.items() if got}
 
     def drops(self) -> dict[str, int]:
-        """Frames dropped so far, by kind; the switches' counters are half a second old at most."""
-        time.sleep(0.6)
+        """Frames dropped so far, by kind, once two looks in a row agree: switches tell late what they counted."""
+        seen: list[dict[str, int]] = [self._drops()]
+
+        def settled() -> bool:
+            # The controller asks the switches twice a second at most: sooner it would say the same without asking.
+            time.sleep(0.6)
+            seen.append(self._drops())
+            return seen[-1] == seen[-2]
+
+        until(settled, what="counters that stand still")
+        return seen[-1]
+
+    def dropped(self, kind: str, since: dict[str, int], at_least: int = 1) -> int:
+        """How many more frames of a kind were dropped, as soon as there are so many."""
+        return until(
+            lambda: more if (more := self._drops()[kind] - since[kind]) >= at_least else 0, what=f"drops: {kind}"
+        )
+
+    def _drops(self) -> dict[str, int]:
         counted: dict[str, int] = self.ask("GET", "/api/v1/statistics")["drops"]
         return counted
 
