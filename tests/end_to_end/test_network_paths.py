@@ -7,11 +7,13 @@ import signal
 import socket
 from pathlib import Path
 
+import psutil
 import pytest
 
 from battlebrokers.errors import InputError
 from battlebrokers.sdn.lab.open_vswitch import what_is_missing
 from battlebrokers.sdn.lab.topology import Topology, find_topology
+from support.apart import WHAT_IS_LEFT, inside, script_apart, start_apart
 from support.stage import PORT, Stage, stage
 from support.waiting import until
 
@@ -88,6 +90,43 @@ def test_killed_switches_are_cleared_away_and_built_again(tmp_path: Path) -> Non
         killed.lab.down()
         left = [name for _, name in socket.if_nameindex() if name.startswith(("bbt", "ovs-"))]
         assert not left
+
+
+SERVER_KILLED = f"""
+setsid bb sdn serve --topology chain:2x1 > served.txt 2>&1 &
+server=$!
+until grep -q REST served.txt; do kill -0 $server || exit 90; sleep 0.1; done
+bb sdn lab up chain:2x1; echo code $?
+kill -9 $server; wait $server
+bb sdn lab {{what}} > what.txt 2>&1; echo code $?
+bb sdn lab down; {WHAT_IS_LEFT}
+"""
+
+
+@pytest.mark.parametrize("what", ["up chain:2x1", "down"])
+def test_what_a_killed_server_left_is_in_nobodys_way(tmp_path: Path, what: str) -> None:
+    done = script_apart(SERVER_KILLED.replace("{what}", what), tmp_path)
+    codes = [line for line in done.out.splitlines() if line.startswith("code ")]
+    assert codes == ["code 4", "code 0"], done.out + done.err
+    assert "another Open vSwitch switches here already" in done.err
+    assert done.out.splitlines()[-1].split() == ["left:"]
+
+
+def test_a_lab_that_is_interrupted_while_it_comes_up_is_none(tmp_path: Path) -> None:
+    running = start_apart(f"bb sdn lab up paper; code=$?; {WHAT_IS_LEFT}; exit $code", tmp_path)
+
+    def has_begun() -> bool:
+        every = psutil.Process(running.pid).children(recursive=True)
+        return any("ovs-vswitchd" in one.name() for one in every)
+
+    try:
+        until(has_begun, what="a switch")
+        inside(running, "sdn lab up").send_signal(signal.SIGINT)
+        said, _ = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 130, said
+    assert said.splitlines()[-1].split() == ["left:"]
 
 
 def move(stage: Stage, topology: Topology) -> None:

@@ -6,7 +6,6 @@ What earlier ones left behind, killed or not, is taken down first. Nothing is re
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from battlebrokers.sdn.core.resources import Mode
 from battlebrokers.sdn.lab.commands import Names
 from battlebrokers.sdn.lab.laboratory import Laboratory
 from battlebrokers.sdn.lab.open_vswitch import what_is_missing
+from battlebrokers.sdn.lab.sweeping import lock_of, locked, take_down_the_dead
 from battlebrokers.sdn.lab.topology import Topology
 from battlebrokers.sdn.rest.application import application
 from battlebrokers.sdn.rest.lab import lab_routes
@@ -30,8 +30,6 @@ from battlebrokers.sdn.store import Store
 _KNOWN_WITHIN_S: Final = 60.0
 _LOOK_S: Final = 0.02
 _AGAIN_S: Final = 1.0
-_LOCKS: Final = Path("/run")
-_LONGEST_PATH: Final = 4096
 _SWEEPING_S: Final = 1.0
 
 
@@ -100,9 +98,9 @@ async def _build(
 def _alone(order: Serving) -> Iterator[None]:
     """Nobody else serves under this prefix; a lock dies with its process, so a crash does not keep it."""
     order.folder.mkdir(parents=True, exist_ok=True)
-    place = _LOCKS / f"battlebrokers-{order.names.prefix}.lock"
+    place = lock_of(order.names.prefix)
     until = time.monotonic() + _SWEEPING_S
-    while (lock := _locked(place)) is None:
+    while (lock := locked(place)) is None:
         # Somebody who takes the dead down looks at every lock for a moment.
         if time.monotonic() > until:
             raise EnvironmentNotReady(
@@ -117,32 +115,3 @@ def _alone(order: Serving) -> Iterator[None]:
         place.unlink(missing_ok=True)
     finally:
         os.close(lock)
-
-
-def take_down_the_dead() -> None:
-    """Networks whose server was killed: their locks are there, and nobody holds them."""
-    for place in sorted(_LOCKS.glob("battlebrokers-*.lock")):
-        lock = _locked(place)
-        if lock is None:
-            continue
-        try:
-            prefix = place.stem.removeprefix("battlebrokers-")
-            folder = Path(os.read(lock, _LONGEST_PATH).decode("utf-8", "replace"))
-            if folder.is_absolute():
-                Laboratory(folder / "lab", Names(prefix)).down()
-                place.unlink(missing_ok=True)
-        finally:
-            os.close(lock)
-
-
-def _locked(place: Path) -> int | None:
-    """The lock at that place, ours until it is closed; None when somebody has it, or has just taken it away."""
-    lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(lock).st_ino == place.stat().st_ino:
-            return lock
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    os.close(lock)
-    return None

@@ -45,6 +45,7 @@ def ground(topology: str, url: str, say: Say) -> Iterator[Ground]:
     """The network of that topology, its controller at `url` or one of our own."""
     from battlebrokers.sdn.lab.laboratory import Laboratory
     from battlebrokers.sdn.lab.open_vswitch import what_is_missing
+    from battlebrokers.sdn.lab.sweeping import take_down_the_dead
     from battlebrokers.sdn.lab.topology import find_topology
 
     wanted, laboratory = find_topology(topology), Laboratory()
@@ -67,6 +68,7 @@ def ground(topology: str, url: str, say: Say) -> Iterator[Ground]:
             say("starting a controller")
             url, openflow = stack.enter_context(_controller())
         if there is None:
+            take_down_the_dead()
             say(f"building the lab {topology}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts")
             stack.callback(laboratory.down)
             laboratory.up(wanted, openflow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from typing import Annotated, Any
@@ -32,12 +33,15 @@ def up(
 ) -> int:
     """Build a network; one that is there already is taken down first."""
     from battlebrokers.sdn.lab.laboratory import Laboratory
+    from battlebrokers.sdn.lab.sweeping import take_down_the_dead
     from battlebrokers.sdn.lab.topology import find_topology
 
     if not _CALLS.fullmatch(controller):
         raise UsageError(f"'{controller}' is no address switches can call", hint="for example tcp:127.0.0.1:6653")
     wanted = find_topology(topology, cables)
     laboratory = Laboratory()
+    if os.geteuid() == 0:
+        take_down_the_dead()
     laboratory.up(wanted, controller)
     try:
         answered = laboratory.await_controller(_CONTROLLER_S)
@@ -56,10 +60,13 @@ def up(
 
 @lab_app.command("down")
 def down() -> int:
-    """Take the network away, also what a crash left of one."""
+    """Take the network away, also what a crash left of one, or of `bb sdn serve`."""
     from battlebrokers.sdn.lab.laboratory import Laboratory
+    from battlebrokers.sdn.lab.sweeping import take_down_the_dead
 
     Laboratory().down()
+    if os.geteuid() == 0:
+        take_down_the_dead()
     return ExitCode.PASS
 
 

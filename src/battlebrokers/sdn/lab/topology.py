@@ -94,11 +94,9 @@ def _found(name: str) -> Topology:
     if name not in shipped_topologies():
         path = Path(name)
         if path.suffix not in (".yaml", ".yml") and not path.exists():
-            known = shipped_topologies()
-            others = f"{nearest(name, known)} known: {', '.join(known)}".strip()
             raise InputError(
                 f"there is no topology '{name}'",
-                hint=f"{others}; or chain:4x2, ring:5x1, star:6x1, tree:7x2; or a file",
+                hint=f"{nearest(name, shipped_topologies())}; or chain:4x2, ring:5x1, star:6x1, tree:7x2; or a file",
             )
     try:
         text = path.read_text(encoding="utf-8")
@@ -133,6 +131,9 @@ def _note(document: Document, path: tuple[str | int, ...], kind: str, message: s
         document.mistake(path, "is not a key here", nearest(str(path[-1]), list(TopologyFile.model_fields)))
     elif kind == "missing":
         document.mistake(path, "is missing")
+    elif kind == "string_pattern_mismatch":
+        place = tuple(part for part in path if part != "[key]")
+        document.mistake(place, "is no name", "small letters and digits, a letter first, at most ten")
     else:
         document.mistake(path, message)
 
