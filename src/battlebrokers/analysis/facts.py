@@ -103,6 +103,12 @@ def read_facts(folder: RunFolder) -> Facts:
             f"{folder.path} has no measures yet",
             hint=f"`bb analyze {folder.path}` computes them from what was recorded.",
         )
+    if unwritten := [table.name for table in _TOLD if not _is_written(folder.table(table))]:
+        # A table that is not there would be told as nothing sent, or nothing lost.
+        raise RunFolderError(
+            f"{folder.path} was analysed only in part: {', '.join(unwritten)} missing",
+            hint=f"`bb analyze {folder.path}` does it again; what was recorded is untouched.",
+        )
     return Facts(
         folder=folder,
         manifest=manifest,
@@ -122,6 +128,17 @@ def read_facts(folder: RunFolder) -> Facts:
         decoding=_decoding(folder, manifest),
         capture_defects=_capture_defects(folder),
     )
+
+
+_TOLD = (
+    measures.LATENCIES, measures.LEDGER, measures.TIMELINE, measures.PUBLISHING, measures.FAILURES, measures.ACTIONS,
+    measures.BALANCE, measures.SERVICES,
+)  # fmt: skip
+
+
+def _is_written(place: Path) -> bool:
+    """Whether a table is whole: Spark makes its folder first, and takes its scaffold away last."""
+    return place.is_dir() and not (place / "_temporary").exists()
 
 
 def phase_ns(phase: Phase) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import msgspec
 import numpy as np
@@ -227,3 +228,16 @@ def test_a_killed_run_whose_last_phase_has_no_end_is_summed_up(make_run):
     assert summary.verdict == "VOID"
     assert summary.phases[-1].duration_s == 0
     assert summary.duration_s == 38
+
+
+@pytest.mark.parametrize("how", ["never begun", "begun"])
+def test_a_run_analysed_only_in_part_is_not_told_as_one_that_lost_nothing(make_run, how):
+    folder = make_run().healthy().write()
+    ledger = folder.table(tables.LEDGER)
+    if how == "begun":
+        (ledger / "_temporary").mkdir()
+    else:
+        shutil.rmtree(ledger)
+    with pytest.raises(RunFolderError, match="only in part: ledger missing") as caught:
+        build_summary(folder)
+    assert f"bb analyze {folder.path}" in caught.value.hint
