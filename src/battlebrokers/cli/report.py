@@ -23,7 +23,7 @@ from battlebrokers.tables.run_folder import write_atomically
 
 def report(
     refs: Annotated[
-        list[str], typer.Argument(metavar="RUN…", help="Id or its start, folder, LAST, LAST~1, or a battle's id.")
+        list[str], typer.Argument(metavar="RUN", help="Id or its start, folder, LAST, LAST~1, or a battle's id.")
     ],
     html: Annotated[Path | None, typer.Option(help="Write the self-contained HTML report to this file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary object (a list for several runs).")] = False,
