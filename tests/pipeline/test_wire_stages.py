@@ -369,6 +369,7 @@ def test_however_many_sums_are_merged_times_stay_few_and_right() -> None:
         assert rank == pytest.approx(share, abs=1 / 8192)
 
 
+@pytest.mark.slow
 def test_however_many_sums_are_merged_names_stay_few_and_counts_right(wires: Wires) -> None:
     for n in range(4096):
         question = wires.say(20, "client", n, n, kind="GET", name=f"{n}", protocol="redis")
@@ -410,6 +411,7 @@ def test_sums_travel_without_the_room_they_were_made_in(wires: Wires) -> None:
     assert len(pickle.dumps(sums)) < 50_000
 
 
+@pytest.mark.slow
 def test_however_many_sums_are_merged_examples_stay_few_and_the_slowest_stay() -> None:
     legs = _journeys(3000, slow_every=100)
     whole, tasks = ExampleSum(), 300

@@ -213,6 +213,7 @@ async def test_a_switch_that_never_answers_barriers_does_not_hold_up_others(monk
             assert 2 not in made.controller.channels
 
 
+@pytest.mark.slow
 async def test_floods_of_questions_cost_no_more_than_their_allowance() -> None:
     async with scene() as made:
         other = HostileSwitch(2)
@@ -230,6 +231,7 @@ async def test_floods_of_questions_cost_no_more_than_their_allowance() -> None:
         assert len(made.controller.state.network.hosts) <= 4
 
 
+@pytest.mark.slow
 async def test_floods_of_messages_to_nobody_leave_nothing_behind() -> None:
     async with scene() as made:
         other = HostileSwitch(2)
