@@ -63,6 +63,8 @@ def test_a_controller_takes_another_network_as_it_is(tmp_path: Path) -> None:
     """The same switch and host numbers, elsewhere: what was known of the old ones would keep the new ones out."""
     with stage(tmp_path, "paper") as changed:
         resources = {mode: changed.create(mode, subscribers=("h2", "h5")) for mode in MODES}
+        move(changed, find_topology("sensors"))
+        assert [one["number"] for one in changed.ask("GET", "/api/v1/topology")["switches"]] == [1, 2, 3]
         move(changed, find_topology("ring"))
         for mode, resource in resources.items():
             changed.publish("h1", resource, mode.encode())

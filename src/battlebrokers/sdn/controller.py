@@ -206,6 +206,12 @@ class Controller:
                 channel.close()
                 return
             del self.introductions[gone[0]]
+        old = self.introductions.get(switch, introduction).serial
+        if old not in ("", introduction.serial):
+            # Of a network that is no more: they will not call again.
+            for other in [one for one, said in self.introductions.items() if said.serial == old]:
+                if other not in self.channels:
+                    del self.introductions[other]
         before = self.channels.get(switch)
         self.channels[switch] = channel
         self.introductions[switch] = introduction
