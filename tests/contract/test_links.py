@@ -250,7 +250,8 @@ async def test_filters_choose_among_topics(make, topic: str, place: Place):
     for last in ("kitchen/temperature", "kitchen/humidity", "all", "all/x/y", "kitchen/x/temperature"):
         link.publish(Outgoing(f"{topic}/{last}".encode(), [last.encode()], 1, False, 0))
     await until(lambda: len(ear.messages) == 3)
-    assert ear.payloads == [b"kitchen/temperature", b"all", b"all/x/y"]
+    # Order is a promise within a topic, not among them: NATS keeps a queue for each filter.
+    assert sorted(ear.payloads) == [b"all", b"all/x/y", b"kitchen/temperature"]
     await asking.unsubscribe([Subscription(f"{topic}/all/#")])
     for last in ("all/z", "bath/temperature"):
         link.publish(Outgoing(f"{topic}/{last}".encode(), [last.encode()], 1, False, 0))

@@ -77,8 +77,6 @@ NOT_SUPPORTED = {
     ("aedes", "shared_subscription"): "aedes takes a shared filter for a topic of that name",
     ("nats", "shared_subscription"): "NATS takes a shared filter for a topic of that name",
     ("nats", "qos 2"): "NATS before 2.10 has no QoS 2",
-    ("nats", "several_filters"): "NATS 2.9 grants a client one filter above QoS 0",
-    ("nats", "many_levels"): "NATS 2.9 refuses filters with # above QoS 0",
     ("nats", "large"): "NATS takes payloads up to 1 MiB",
     ("rabbitmq", "shared_subscription"): "RabbitMQ takes a shared filter for a topic of that name",
     ("rabbitmq", "qos 2"): "RabbitMQ has no QoS 2",
