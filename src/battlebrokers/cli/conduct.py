@@ -16,7 +16,7 @@ from battlebrokers.scenario.plan import Plan
 from battlebrokers.tables.run_folder import RunFolder
 
 _KEEPING = "Ctrl-C: ending the load and keeping what was measured; press again to stop at once."
-_ONLY_STARTING = "Ctrl-C: the broker is ended as soon as it is up; nothing was measured yet."
+_ONLY_STARTING = "Ctrl-C: ending the broker, which was still starting; nothing was measured yet."
 
 
 def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> RunFolder:
@@ -56,7 +56,7 @@ def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> Run
 
 
 def _has_begun(folder: RunFolder | None) -> bool:
-    """Whether the broker is up: only then a run has a manifest. A broker cannot be stopped before it is."""
+    """Whether the broker is up: only then a run has a manifest."""
     return folder is not None and folder.manifest_path.exists()
 
 

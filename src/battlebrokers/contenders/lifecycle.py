@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -31,7 +31,7 @@ from battlebrokers.contenders.running import REACH_TIMEOUT_S, RunningContender
 from battlebrokers.contenders.spec import Contender, Profile
 from battlebrokers.contenders.template import render
 from battlebrokers.contenders.wires import wires_of, wires_of_url
-from battlebrokers.errors import ContenderError, EnvironmentNotReady, UsageError
+from battlebrokers.errors import ContenderError, EnvironmentNotReady, Interrupted, UsageError
 from battlebrokers.record.route import interface_towards
 from battlebrokers.record.wire import Wire
 
@@ -39,6 +39,8 @@ __all__ = ["Listener", "RunningContender", "TlsServerFiles", "start_contender"]
 
 PORT_ATTEMPTS = 3
 LAST_LINES = 15
+GIVEN_UP_S = 5.0
+"""For a broker nobody waits for any longer: it may have built what only it takes down."""
 SEARCHED_LINES = 100
 """Where the reason is looked for: a stack trace may follow it."""
 POLL_S = 0.02
@@ -64,10 +66,12 @@ def start_contender(
     host: str = "127.0.0.1",
     tls: TlsServerFiles | None = None,
     listener: Listener | None = None,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> RunningContender:
     """Start a contender in a folder, or look at one by URL; returns when it answers, else raises its last words.
 
-    A listener is told the wires of its services before anything is started or touched.
+    A listener is told the wires of its services before anything is started or touched. Once somebody has given up,
+    what was started is gone again, and `Interrupted` raised.
     """
     if is_url(name_or_url):
         url = parse_broker_url(name_or_url)
@@ -84,7 +88,7 @@ def start_contender(
             hint="Give a file of your own with `run: {external: true}` and its ports, or its URL if it speaks plain "
             "MQTT, AMQP or CoAP.",
         )
-    return start_described(contender, profile, folder, host, tls, listener)
+    return start_described(contender, profile, folder, host, tls, listener, given_up)
 
 
 def start_described(
@@ -94,6 +98,7 @@ def start_described(
     host: str = "127.0.0.1",
     tls: TlsServerFiles | None = None,
     listener: Listener | None = None,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> RunningContender:
     """Start a contender that was read already, after those that run beside it."""
     here = availability(contender)
@@ -105,7 +110,7 @@ def start_described(
         ports_beside: dict[str, str] = {}
         for name, companion in contender.beside.items():
             there = start_described(
-                companion_contender(name, companion), profile, folder / "beside" / name, host, None, None
+                companion_contender(name, companion), profile, folder / "beside" / name, host, None, None, given_up
             )
             undo.enter_context(there)
             beside.append(there)
@@ -117,7 +122,8 @@ def start_described(
             **ports_beside,
             "host": contender.run.host or host,
         }
-        running = _start_main(contender, profile, Start(here, templates, known, folder, host), beside, listener)
+        start = Start(here, templates, known, folder, host, given_up)
+        running = _start_main(contender, profile, start, beside, listener)
         undo.pop_all()
         running.known = {**running.known, **ports_beside}
         return running
@@ -132,6 +138,7 @@ class Start:
     known: Mapping[str, str]
     folder: Path
     host: str
+    given_up: Callable[[], bool]
 
 
 def _start_main(
@@ -149,7 +156,7 @@ def _start_main(
         values = {**start.known, **place.values()}
         configuration = _as_run(contender, start, start.templates.filled(values), place)
         try:
-            process = _start(contender, configuration, place, listener, beside)
+            process = _start(contender, configuration, place, listener, beside, start.given_up)
         except _NotReadyError as failure:
             if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(SEARCHED_LINES)])):
                 continue
@@ -269,6 +276,7 @@ def _start(
     place: Place,
     listener: Listener | None,
     beside: Sequence[RunningContender],
+    given_up: Callable[[], bool],
 ) -> KeptProcess:
     """A process that answers; when it does not, or we are interrupted, all of it is gone again."""
     try:
@@ -279,7 +287,10 @@ def _start(
         try:
             if listener is not None:
                 listener.after_start()
-            _wait_until_ready(process, contender, configuration.endpoints, place)
+            _wait_until_ready(process, contender, configuration.endpoints, place, given_up)
+        except Interrupted:
+            process.give_up(GIVEN_UP_S)
+            raise
         except BaseException:
             process.kill()
             raise
@@ -289,7 +300,13 @@ def _start(
     return process
 
 
-def _wait_until_ready(process: KeptProcess, contender: Contender, endpoints: Mapping[str, str], place: Place) -> None:
+def _wait_until_ready(
+    process: KeptProcess,
+    contender: Contender,
+    endpoints: Mapping[str, str],
+    place: Place,
+    given_up: Callable[[], bool],
+) -> None:
     """Wait until our own process listens on every endpoint and gives the right answer."""
     question = question_for(contender, endpoints, place.ports.numbers)
     # An engine of containers listens for them; in that case nobody else can have the port either.
@@ -302,6 +319,8 @@ def _wait_until_ready(process: KeptProcess, contender: Contender, endpoints: Map
         status = process.poll()
         if status is not None:
             raise _NotReadyError(f"it ended with {_told(status)}")
+        if given_up():
+            raise Interrupted("interrupted while the broker was starting; nothing was measured")
         if all_accept(endpoints):
             port = question.url.port
             if not elsewhere and not question.datagrams and not _owns(process, port):

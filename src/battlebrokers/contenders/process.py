@@ -80,6 +80,14 @@ class KeptProcess:
         """End it gracefully, then firmly; returns when it and all its descendants are gone. May be called twice."""
         self._end(b"stop\n")
 
+    def give_up(self, within_s: float) -> None:
+        """Ask it to end, and end it at once when it takes longer than this, whatever its file allows it."""
+        with contextlib.suppress(OSError):
+            self._say(b"stop\n")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(within_s)
+        self.kill()
+
     def kill(self) -> None:
         """End it at once (SIGKILL); returns when it and all its descendants are gone."""
         self._end(b"kill\n")

@@ -21,12 +21,14 @@ _REACH_S = 2.0
 async def start_patiently(
     broker: str, profile: Profile, folder: Path, listener: Listener | None, given_up: Callable[[], bool]
 ) -> RunningContender:
-    """The contender, ready; raises `Interrupted`, with the contender gone again, when the user has given up by then."""
-    starting = asyncio.create_task(asyncio.to_thread(start_contender, broker, profile, folder, listener=listener))
+    """The contender, ready; raises `Interrupted`, with the contender gone again, once the user has given up."""
+    starting = asyncio.create_task(
+        asyncio.to_thread(start_contender, broker, profile, folder, listener=listener, given_up=given_up)
+    )
     try:
         contender = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # The thread cannot be stopped; what it starts can.
+        # The thread ends when it sees that nobody waits any longer; what it has started by then ends with it.
         with contextlib.suppress(BattleError):
             await asyncio.to_thread((await starting).stop)
         raise
