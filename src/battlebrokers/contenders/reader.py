@@ -68,11 +68,19 @@ def _shipped(name: str) -> Contender:
 
 def read_contender(path: Path) -> Contender:
     """The contender a file describes, or an InputError with every mistake in it."""
+    return parse_contender(_text_of(path), str(path))
+
+
+def _text_of(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    return parse_contender(text, str(path))
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        hint = "`bb brokers` lists the contenders that come with us; `bb brokers new NAME` begins a file of your own."
+        raise InputError(f"{path} cannot be read: {error.strerror or error}", hint=hint) from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not text in UTF-8: byte {error.start + 1} is wrong", hint="A contender file is YAML in UTF-8."
+        ) from error
 
 
 def parse_contender(text: str, where: str) -> Contender:
@@ -106,11 +114,7 @@ def read_pairing(path: Path) -> Pairing:
     """The section `pairing` of a contender file, or of a file that has nothing else."""
     from battlebrokers.scenario.document import read_document
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    document = read_document(text, str(path))
+    document = read_document(_text_of(path), str(path))
     if not document.mistakes:
         section = document.data.get("pairing")
         try:

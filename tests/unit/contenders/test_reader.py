@@ -68,8 +68,16 @@ def test_a_contender_can_come_from_a_file_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_said_to_be_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"none\.yaml cannot be read: No such file or directory$") as caught:
         find_contender(str(tmp_path / "none.yaml"))
+    assert "bb brokers" in caught.value.hint
+
+
+def test_a_file_that_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_bytes(b"name: \xff")
+    with pytest.raises(InputError, match=r"mine\.yaml is not text in UTF-8: byte 7 is wrong"):
+        find_contender(str(mine))
 
 
 def test_an_unknown_key_is_told_with_its_line_and_the_nearest_key() -> None:
