@@ -42,8 +42,10 @@ from battlebrokers.protocols.mqtt.properties import Properties
 from battlebrokers.sdn.core.network import Port
 from battlebrokers.sdn.gateway.feet import LabFeet, lost_at
 from battlebrokers.sdn.gateway.gateway import Gateway
+from battlebrokers.sdn.gateway.interest import Interest
 from battlebrokers.sdn.gateway.registry import Listed
 from battlebrokers.sdn.gateway.settings import Away, Limits, Settings
+from battlebrokers.sdn.gateway.topics import Topics
 from battlebrokers.sdn.lab.laboratory import Laboratory
 from battlebrokers.sdn.lab.topology import LabHost
 from support.examples import examples
@@ -436,6 +438,16 @@ async def test_there_is_a_most_of_everything() -> None:
         first.writer.write(b"\x30\xff\xff\xff\x7f")
         while (heard := await first.answer()) is not None:
             assert isinstance(heard, Publish)
+
+
+async def test_a_topic_there_is_no_room_for_does_not_keep_others_from_being_left() -> None:
+    memory, interest = Memory(), Interest[str]()
+    left = memory.create("left")
+    await memory.subscribe(left.address)
+    interest.add("somebody", "one too many")
+    await Topics(memory, interest, HEARS, None, replace(LIMITS, topics=0)).look()
+    assert not memory.resources["left"].subscribers
+    assert "one too many" not in memory.resources
 
 
 async def test_other_versions_and_wrong_identifiers_are_refused_in_their_own_words() -> None:

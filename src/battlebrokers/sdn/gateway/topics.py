@@ -116,7 +116,7 @@ class Topics:
         return [
             *(self._hear_one(one) for one in known if self._lacks(one)),
             *(self._leave(one) for one in known if one.heard and not wants(one.name)),
-            *(self._hear_one(self._topic(name)) for name in named),
+            *(self._hear_named(name) for name in named),
         ]
 
     def _topic(self, name: str) -> Topic:
@@ -176,6 +176,9 @@ class Topics:
         if topic.name not in self._told:
             self._told.add(topic.name)
             _LOG.warning("%s", words)
+
+    async def _hear_named(self, name: str) -> None:
+        await self._hear_one(self._topic(name))
 
     async def _hear_one(self, topic: Topic) -> None:
         async with topic.lock:
