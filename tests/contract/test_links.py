@@ -232,11 +232,10 @@ async def test_only_who_asked_receives_until_he_stops(make, topics: Callable[[],
     await send(link, dropped, [b"late"], place.sure_qos)
     await send(link, mine, [b"last"], place.sure_qos, heard=ear)
     await until(lambda: len(ear.messages) == 3)
-    assert [(message.topic.decode(), message.payload) for message in ear.messages] == [
-        (mine, mine.encode()),
-        (dropped, dropped.encode()),
-        (mine, b"last"),
-    ]
+    heard = [(message.topic.decode(), message.payload) for message in ear.messages]
+    # Order is a promise within a topic, not among them: NATS keeps a queue for each filter.
+    assert sorted(heard[:2]) == sorted([(mine, mine.encode()), (dropped, dropped.encode())])
+    assert heard[2:] == [(mine, b"last")]
     assert not deaf.messages
 
 
@@ -250,7 +249,6 @@ async def test_filters_choose_among_topics(make, topic: str, place: Place):
     for last in ("kitchen/temperature", "kitchen/humidity", "all", "all/x/y", "kitchen/x/temperature"):
         link.publish(Outgoing(f"{topic}/{last}".encode(), [last.encode()], 1, False, 0))
     await until(lambda: len(ear.messages) == 3)
-    # Order is a promise within a topic, not among them: NATS keeps a queue for each filter.
     assert sorted(ear.payloads) == [b"all", b"all/x/y", b"kitchen/temperature"]
     await asking.unsubscribe([Subscription(f"{topic}/all/#")])
     for last in ("all/z", "bath/temperature"):

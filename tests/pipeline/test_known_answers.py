@@ -270,12 +270,12 @@ def test_damaged_segments_are_left_out_and_named(evidence, analysed):
         evidence.publish(0, seq, 100 * seq)
         evidence.deliver(0, 0, seq, 100 * seq, 100 * seq + 5)
     folder = evidence.write()
-    (folder / DELIVERIES.folder / "torn-00009.parquet").write_bytes(b"PAR1 not really")
+    (folder / DELIVERIES.folder / "torn-00001.parquet").write_bytes(b"PAR1 not really")
     whole = next((folder / PUBLISHES.folder).glob("*.parquet")).read_bytes()
-    (folder / PUBLISHES.folder / "torn-00010.parquet").write_bytes(whole[: len(whole) // 2])
+    (folder / PUBLISHES.folder / "rent-00001.parquet").write_bytes(whole[: len(whole) // 2])
     assert ledger(analysed(folder))["delivered"] == 5
     named = json.loads((folder / "measures" / "defects.json").read_text())
-    assert sorted(one["file"].rsplit("/", 1)[-1] for one in named) == ["torn-00009.parquet", "torn-00010.parquet"]
+    assert sorted(one["file"].rsplit("/", 1)[-1] for one in named) == ["rent-00001.parquet", "torn-00001.parquet"]
 
 
 def test_a_run_without_any_event_still_has_all_its_tables(tmp_path, analysed):
