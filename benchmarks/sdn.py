@@ -50,15 +50,19 @@ class Effort:
     at_most_s: float = 30.0
 
     def highest(self, network: BenchNetwork, traffic: Traffic, guess: float) -> float:
-        """Messages a second, every copy of which came in time, each of so many times."""
+        """Messages a second, every copy of which came in time, so many times; one try more than that may fail."""
         network.warm(traffic)
 
         def carries(rate: float) -> bool:
-            for _ in range(self.runs):
+            # Where others share the machine it halts now and then, and the faster side loses more by that.
+            carried = failed = 0
+            while carried < self.runs and failed < min(2, self.runs):
                 network.settle()
-                if not network.loader.run(traffic, rate, self.seconds).was_carried(self.seconds):
-                    return False
-            return True
+                if network.loader.run(traffic, rate, self.seconds).was_carried(self.seconds):
+                    carried += 1
+                else:
+                    failed += 1
+            return carried == self.runs
 
         last = time.monotonic() + self.at_most_s
         return highest_carried(carries, guess, within=self.within, is_late=lambda: time.monotonic() > last)
@@ -118,7 +122,7 @@ def _rates(bench: Bench, network: BenchNetwork, story: Story, subscribers: int) 
     guesses = {"tree": 60_000.0, "reactive": 20_000.0, "os-ken framework": 5_000.0, "first design": 5_000.0}
     guesses = {name: copies / subscribers for name, copies in guesses.items()}
     found: dict[str, list[float]] = {name: [] for name in sides}
-    rounds = 1 if bench.quick else 3
+    rounds = 1 if bench.quick else 5 if subscribers == 7 else 3
     for place in range(rounds):
         for name, side in sides.items():
             rate = effort.highest(network, side(), guesses[name])
