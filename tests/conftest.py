@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from battlebrokers.contenders.availability import Missing, availability
 from battlebrokers.contenders.reader import find_contender
+from battlebrokers.sdn.lab.open_vswitch import what_is_missing
 from battlebrokers.tables.run_folder import RunFolder
 from support.ports import free_port as find_free_port
 
@@ -37,6 +38,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_configure() -> None:
+    """Where networks can be built they have to be: then nothing about them is left out for want of a package."""
+    missing = what_is_missing() if os.environ.get("BB_REQUIRE_NETWORK") else None
+    if missing is not None:
+        raise pytest.UsageError(f"BB_REQUIRE_NETWORK is set, but {missing.message} ({missing.hint})")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,6 +21,7 @@ from typing import Final
 
 from battlebrokers.errors import EnvironmentNotReady
 
+_MODULE: Final = Path("/sys/module/openvswitch")
 _SCHEMA: Final = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _DAEMONS: Final = ("ovs-vswitchd", "ovsdb-server")
 _NEEDED: Final = (*_DAEMONS, "ovsdb-tool", "ovs-vsctl", "ip")
@@ -30,6 +31,8 @@ Where that is not allowed, `nice` complains and starts them all the same."""
 _INSTALL: Final = "apt-get install openvswitch-switch iproute2"
 _TAP: Final = "ovs-netdev"
 """The device every daemon that switches itself makes; its name cannot be chosen."""
+_KERNEL_DATAPATH: Final = "ovs-system"
+"""The device of the kernel's switch. There is one, and a second daemon would remove the first one's ports from it."""
 _SET_INTERFACE: Final = 0x400454CA
 _SET_PERSISTENT: Final = 0x400454CB
 _TAP_FLAGS: Final = 0x1002
@@ -80,7 +83,13 @@ def what_is_missing() -> EnvironmentNotReady | None:
 
 def kernel_switches() -> bool:
     """Whether the kernel has Open vSwitch's module; else its daemon switches."""
-    return Path("/sys/module/openvswitch").exists()
+    return _MODULE.exists()
+
+
+def _load_module() -> None:
+    """The module may be there and not loaded; where it is not, or not allowed, the daemon switches."""
+    if not kernel_switches() and (modprobe := shutil.which("modprobe", path=search_path())):
+        subprocess.run([modprobe, "--quiet", "openvswitch"], capture_output=True, check=False)
 
 
 class OpenVSwitch:
@@ -92,15 +101,20 @@ class OpenVSwitch:
             "PATH": search_path(), "OVS_RUNDIR": str(folder), "OVS_LOGDIR": str(folder), "OVS_DBDIR": str(folder),
         }  # fmt: skip
 
+        self._kernel_is_taken = False
+
     @property
     def datapath(self) -> str:
-        """`system` where the kernel switches, `netdev` where the daemon has to."""
-        return "system" if kernel_switches() else "netdev"
+        """`system` where the kernel switches for us, `netdev` where the daemon has to."""
+        return "system" if kernel_switches() and not self._kernel_is_taken else "netdev"
 
     def start(self) -> None:
         """An empty database, and the daemons in the background."""
+        _load_module()
         _remove_what_nobody_holds(_TAP)
-        if self.datapath == "netdev" and _TAP in (name for _, name in if_nameindex()):
+        devices = [name for _, name in if_nameindex()]
+        self._kernel_is_taken = _KERNEL_DATAPATH in devices
+        if self.datapath == "netdev" and _TAP in devices:
             raise EnvironmentNotReady(
                 "another Open vSwitch switches here already, and without the kernel's module there is room for one",
                 hint="end the other lab (bb sdn lab down, or Ctrl-C for bb sdn serve), or use a network namespace",
@@ -112,7 +126,9 @@ class OpenVSwitch:
         self.run("ovsdb-tool", "create", str(database), str(_SCHEMA))
         self.run("ovsdb-server", str(database), f"--remote=punix:{socket}", *self._as_daemon("ovsdb-server"))
         self.run("ovs-vsctl", "--no-wait", "--timeout=10", "init")
-        self.run(*_FIRST, "ovs-vswitchd", f"unix:{socket}", *self._as_daemon("ovs-vswitchd"))
+        # Who switches by itself does not even look at what the kernel switches for others.
+        apart = ["--disable-system"] if self.datapath == "netdev" else []
+        self.run(*_FIRST, "ovs-vswitchd", f"unix:{socket}", *apart, *self._as_daemon("ovs-vswitchd"))
 
     def stop(self) -> None:
         """End both daemons; those that were never there are no matter."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
 
 from battlebrokers.errors import InputError
 from battlebrokers.sdn.core.addresses import host_ipv4, mac
@@ -92,20 +92,20 @@ class OriginalResource(Request):
 
 
 class OriginalSubscriber(BaseModel):
-    """The original's way to subscribe."""
+    """The original's way to subscribe: as its paper says it, or as its program took it."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid")
 
-    ipv4: HostAddress = Field(alias="IpAddress")
-    mac: Mac = Field(alias="MACAddress")
+    ipv4: HostAddress = Field(validation_alias=AliasChoices("IpAddress", "address"))
+    mac: Mac = Field(validation_alias=AliasChoices("MACAddress", "MAC"))
 
 
 class OriginalLeaver(BaseModel):
     """The original's way to unsubscribe."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid")
 
-    mac: Mac = Field(alias="MAC")
+    mac: Mac = Field(validation_alias=AliasChoices("MAC", "MACAddress"))
 
 
 class SubscriberAnswer(BaseModel):
