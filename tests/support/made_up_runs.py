@@ -72,6 +72,7 @@ class MadeUpRun:
     arrow: dict[str, list[pa.Table]] = field(default_factory=dict)
     defects: list[dict[str, str]] = field(default_factory=list)
     captures: list[CaptureFacts] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def phases(self) -> list[Phase]:
         at, found = self.started_ns, []
@@ -348,6 +349,7 @@ class MadeUpRun:
             ],
             battle=self.battle,
             captures=self.captures,
+            settings=dict(self.settings),
         )
 
     def write(self) -> RunFolder:

@@ -59,7 +59,7 @@ def judge_trust(
     checks = [
         _complete(facts),
         _evidence(facts),
-        _overflow(overflow),
+        _overflow(overflow, str(facts.manifest.settings.get("recorder_failure", ""))),
         _ticks(tick_ms),
         _late(late_share, limit_ms, tick_ms, latencies, busiest),
         _short(messages, publishing),
@@ -134,15 +134,15 @@ def _evidence(facts: Facts) -> Check:
     return Check(id="evidence-damaged", level=level, sentence=sentence, measured=len(others), limit=0)
 
 
-def _overflow(overflow: int) -> Check:
-    sentence = (
-        f"{format_count(overflow)} events did not fit into the recorder"
-        if overflow
-        else "the recorder kept every event"
-    )
-    return Check(
-        id="recorder-overflow", level="void" if overflow else "ok", sentence=sentence, measured=overflow, limit=0
-    )
+def _overflow(overflow: int, failure: str) -> Check:
+    level: Level = "void" if overflow or failure else "ok"
+    sentence = "the recorder kept every event"
+    if failure:
+        sentence = f"the recorder could not write everything: {failure}"
+        sentence += f" ({format_count(overflow)} events are missing)" if overflow else ""
+    elif overflow:
+        sentence = f"{format_count(overflow)} events did not fit into the recorder"
+    return Check(id="recorder-overflow", level=level, sentence=sentence, measured=overflow, limit=0)
 
 
 def _ticks(tick_ms: float) -> Check:

@@ -1,13 +1,14 @@
 """The recorder of one engine process: event logs in front, one writer thread behind.
 
 The engine only fills memory and puts chunks on a queue; the thread turns them into Parquet segments. What finds no
-room, or cannot be written, is counted: an overflow makes the run VOID.
+room, or cannot be written, is counted: an overflow or a failed write makes the run VOID.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,8 @@ class Recorder:
             item = self._queue.get() if follower is not None and not follower[0] else follower
 
     def _write(self, name: str, batch: list[Any]) -> None:
+        # Counted now: a chunk that was given back is the engine's again, and it starts over.
+        events = sum(item.used if isinstance(item, Chunk) else len(item) for item in batch)
         try:
             if name == "publishes":
                 self._write_publishes(batch)
@@ -131,23 +134,11 @@ class Recorder:
                 table = {"operations": OPERATIONS, "nodes": NODES, "acks": ACKS}[name]
                 self._writers[name].write(dict(zip(table.column_names, zip(*rows, strict=True), strict=True)))
         except Exception as error:  # noqa: BLE001 - whatever it is: the thread lives on, and what is not on disk counts
-            self.unwritten += sum(item.used if isinstance(item, Chunk) else len(item) for item in batch)
+            self.unwritten += events
             self.failure = f"{name} could not be written: {error}"
-            self._give_back(name, batch)
-
-    def _give_back(self, name: str, batch: list[Any]) -> None:
-        if name in ("publishes", "deliveries"):
-            give_back = self.publishes.give_back if name == "publishes" else self.deliveries.give_back
-            for chunk in batch:
-                give_back(chunk)
-
-    def _rows(self, name: str, chunks: list[Chunk]) -> npt.NDArray[Any]:
-        rows = np.concatenate([chunk.rows[: chunk.used] for chunk in chunks])
-        self._give_back(name, chunks)
-        return rows
 
     def _write_publishes(self, chunks: list[Chunk]) -> None:
-        rows = self._rows("publishes", chunks)
+        rows = _taken_out(chunks, self.publishes.give_back)
         flags = rows["flags"]
         self._writers["publishes"].write(
             {
@@ -173,7 +164,7 @@ class Recorder:
         )
 
     def _write_deliveries(self, chunks: list[Chunk]) -> None:
-        rows = self._rows("deliveries", chunks)
+        rows = _taken_out(chunks, self.deliveries.give_back)
         flags = rows["flags"]
         self._writers["deliveries"].write(
             {
@@ -200,6 +191,15 @@ class Recorder:
         places[used] = np.arange(len(used))
         places[-1] = -1
         return words([self._topics[number] for number in used.tolist()], places[ids])
+
+
+def _taken_out(chunks: list[Chunk], give_back: Callable[[Chunk], None]) -> npt.NDArray[Any]:
+    """A copy of the chunks' rows; each chunk goes back once, whatever comes of the copy and of writing it."""
+    try:
+        return np.concatenate([chunk.rows[: chunk.used] for chunk in chunks])
+    finally:
+        for chunk in chunks:
+            give_back(chunk)
 
 
 def _constant(word: str, count: int) -> pa.Array:

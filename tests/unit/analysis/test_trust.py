@@ -128,6 +128,13 @@ def test_recorder_overflow_voids(make_run):
     assert (summary.verdict, summary.trust.recorder_overflow) == ("VOID", 12)
 
 
+def test_a_recorder_that_could_not_write_voids_also_when_nothing_was_counted(make_run):
+    failure = "acks could not be written: [Errno 28] No space left on device"
+    summary = build_summary(make_run(settings={"recorder_failure": failure}).healthy().write())
+    assert summary.verdict == "VOID"
+    assert summary.reasons == [f"the recorder could not write everything: {failure}"]
+
+
 @pytest.mark.parametrize(
     ("file", "verdict"), [("recorded/deliveries/w1-3.parquet", "VOID"), ("recorded/resources/r1.parquet", "PASS")]
 )

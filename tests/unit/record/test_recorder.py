@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from battlebrokers.record.publish_log import OUTCOME_SENT
 from battlebrokers.record.recorder import Recorder
 
 
@@ -24,3 +27,28 @@ def test_what_cannot_be_written_counts_and_the_rest_is_written(tmp_path, monkeyp
     assert recorder.overflow == 2
     assert "nobody foresaw this" in recorder.failure
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+@pytest.mark.parametrize("table", ["publishes", "deliveries"])
+def test_a_chunk_that_could_not_be_written_goes_back_once_and_its_events_count(tmp_path, monkeypatch, table):
+    recorder = Recorder(tmp_path, "worker-0")
+    log = getattr(recorder, table)
+    taken = []
+
+    def fail(columns):
+        # The engine may take what was given back, and start over in it, before the write comes to its end.
+        taken.append(log._pool.take())
+        taken[0].reset(0, 0)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(recorder._writers[table], "write", fail)
+    for seq in range(3):
+        if table == "publishes":
+            log.add(1, 7, 0, seq, 100, 200, 64, 9, 1, 2, 0, OUTCOME_SENT)
+        else:
+            log.add(200, 0, 7, seq, 100, 0, 64, 80, 0)
+    recorder.topic_id("t")
+    recorder.finish(0)
+    assert recorder.overflow == 3, "those it held when it was handed over"
+    assert "the disk is full" in recorder.failure
+    assert log._pool._free == [], "what the engine took in between is not given back a second time"
