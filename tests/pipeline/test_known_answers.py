@@ -115,6 +115,35 @@ def test_unsent_and_refused_messages_are_owed_to_nobody(evidence, analysed):
     assert (told["planned"], told["unsent"], told["refused"], told["held_socket"]) == (2, 1, 1, 1)
 
 
+def test_what_the_broker_held_until_the_end_is_infinitely_late_and_lost_to_nobody(evidence, analysed):
+    evidence.connect(1)
+    evidence.subscribe(1, "#")
+    evidence.subscribe(1, "t")
+    evidence.connect(2)
+    evidence.subscribe(2, "t", 7000)
+    evidence.publish(0, 0, 100)
+    for client in (0, 1):
+        evidence.deliver(client, 0, 0, 100, 105)
+    for seq, why in enumerate(["window", "socket", "offline"], 1):
+        evidence.publish(0, seq, 1000 * seq, outcome="unsent", held=why)
+    evidence.publish(0, 4, 4000, outcome="unsent", held="no")
+    evidence.publish(0, 5, 5000, outcome="unsent", held="away")
+    evidence.publish(0, 6, 9900, outcome="unsent", held="window")
+    tables = analysed(evidence.write())
+    told = tables.total(PUBLISHING)
+    assert (told["unsent"], told["backlog"], told["shortfall"], told["held_offline"]) == (6, 3, 1, 2)
+    found = ledger(tables)
+    assert (found["expected"], found["delivered"], found["lost"], found["indeterminate"]) == (2, 2, 0, 0)
+    late = Counter()
+    for row in tables.rows(LATENCIES):
+        late[row["kind"], row["client_fleet"], row["second"], row["bucket"] == BUCKET_LOST] += row["n"]
+    assert {key: n for key, n in late.items() if key[0] in ("response", "last", "service")} == {
+        ("response", "readers", 0, False): 2, ("service", "readers", 0, False): 2, ("last", "", 0, False): 1,
+        **{("response", "readers", second, True): 2 for second in (1, 2, 3)},
+        **{("last", "", second, True): 1 for second in (1, 2, 3)},
+    }  # fmt: skip
+
+
 def test_order_is_judged_per_device_topic_and_listener(evidence, analysed):
     evidence.subscribe(0, "u")
     for seq, topic in enumerate(["t", "t", "t", "u"]):

@@ -90,7 +90,7 @@ def test_latencies_fall_into_the_right_buckets(result: Result) -> None:
         ("measure", 3, bucket_of(1250 * MS), 1),
         ("measure", 4, bucket_of(1250 * MS), 1),
         ("measure", 5, bucket_of(1750 * MS), 1),
-        ("measure", 7, lost, 1),
+        ("measure", 7, lost, 2),
         ("warm_up", 0, bucket_of(1250 * MS), 1),
     ]
     assert _spread(result, "service")[2] == ("measure", 5, bucket_of(250 * MS), 1)
@@ -106,8 +106,10 @@ def test_latencies_fall_into_the_right_buckets(result: Result) -> None:
 def test_publishing_adds_up_each_phase(result: Result) -> None:
     rows = {row["phase"]: row for row in result.rows(PUBLISHING)}
     measure = rows["measure"]
-    assert {name: measure[name] for name in ("planned", "sent", "acked", "unsent", "held_window", "held_offline")} == {
-        "planned": 5, "sent": 4, "acked": 4, "unsent": 1, "held_window": 1, "held_offline": 1,
+    names = ("planned", "sent", "acked", "unsent", "backlog", "shortfall", "held_window", "held_offline")
+    assert {name: measure[name] for name in names} == {
+        "planned": 5, "sent": 4, "acked": 4, "unsent": 1, "backlog": 1, "shortfall": 0, "held_window": 1,
+        "held_offline": 1,
     }  # fmt: skip
     assert (measure["payload_bytes"], measure["structure_bytes"], measure["url_bytes"]) == (400, 440, 12)
     assert (measure["first_sent_ns"], measure["last_sent_ns"]) == (at(3.251), at(7.001))

@@ -64,18 +64,19 @@ def judge_promises(groups: list[Group]) -> list[Judged]:
 def judge_publishes(texts: list[str], figures: Figures) -> list[Judged]:
     """What no scenario needs to say: publishes get through. Told only where some did not and no expectation decides."""
     spoken_of = {text.split()[0].rstrip("<>=!") for text in texts if text.split()}
-    if spoken_of & _DECIDE_PUBLISHES:
-        return []
     counts = {
         name: getattr(figures.publishing, name)
         for name in ("refused", "failed", "unacked")
-        if getattr(figures.publishing, name) and name not in spoken_of
+        if getattr(figures.publishing, name) and name not in spoken_of and not spoken_of & _DECIDE_PUBLISHES
     }
+    # Only what was sent is owed or acknowledged: those expectations say nothing of what the broker never took.
+    of_plan = spoken_of & _DECIDE_BACKLOG or any("planned" in text.split()[1:] for text in texts)
+    if figures.publishing.backlog and not of_plan:
+        counts["backlog"] = figures.publishing.backlog
     if not counts:
         return []
     total = sum(counts.values())
-    kinds = {"unanswered" if name == "unacked" else name: n for name, n in counts.items()}
-    said = ", ".join(f"{format_count(n)} {kind}" for kind, n in kinds.items())
+    said = ", ".join(f"{format_count(n)} {_KIND_WORDS.get(name, name)}" for name, n in counts.items())
     why = ", ".join(f"{kind} {format_count(n)}" for kind, n in list(figures.messages.failures.items())[:3])
     measured = f"{format_count(total)} of {format_count(figures.messages.planned)} did not: {said}"
     return [
@@ -92,6 +93,12 @@ def judge_publishes(texts: list[str], figures: Figures) -> list[Judged]:
 _DECIDE_PUBLISHES = frozenset({"acked", "indeterminate", "delivered", "delivered_rate"})
 """Who expects something of these has said how many publishes may fail; `refused`, `failed` and `unacked` speak for
 themselves. `lost` does not: a publish that failed is not lost, for nobody took it."""
+_DECIDE_BACKLOG = frozenset({"sent", "unsent", "sent_rate"})
+"""The same for messages that never left; a share of `planned` speaks of them too."""
+_KIND_WORDS = {
+    "unacked": "unanswered",
+    "backlog": "held by the broker (window, socket or connection) until the load was over",
+}
 
 
 def _judge_text(text: str, figures: Figures) -> Judged:
@@ -111,7 +118,7 @@ def _judge_latency(expectation: Expectation, kind: str, statistic: str, figures:
         return Judged(text=expectation.text, ok=None, measured="nothing was measured")
     measured = format_duration(value_ms * MILLISECOND_NS)
     if math.isinf(value_ms):
-        measured += f" ({format_percent(found.lost / found.n)} were lost)"
+        measured += f" ({format_percent(found.lost / found.n)} never arrived)"
     value = None if math.isinf(value_ms) else value_ms
     if found.n < needed_samples(statistic):
         measured += f", from {found.n} samples where {statistic} needs {needed_samples(statistic)}"

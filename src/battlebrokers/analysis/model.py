@@ -81,6 +81,14 @@ class Publishing(msgspec.Struct, frozen=True, kw_only=True):
     failed: Annotated[int, _about("No proper answer came: see `messages.failures`.")] = 0
     unacked: Annotated[int, _about("Sent, and the answer that was due never came.")]
     unsent: Annotated[int, _about("Never left the device.")]
+    backlog: Annotated[
+        int,
+        _about(
+            "Of the unsent, those the broker held (window, socket or connection) until the load was over; they count "
+            "as infinitely late."
+        ),
+    ] = 0
+    shortfall: Annotated[int, _about("Of the unsent, those nothing held: the generator did not keep up.")] = 0
     held_window: Annotated[int, _about("Waited because the in-flight window was full.")]
     held_socket: Annotated[int, _about("Waited because the broker did not read.")]
     held_offline: Annotated[int, _about("Waited because the device was not connected.")]

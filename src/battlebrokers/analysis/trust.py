@@ -183,19 +183,19 @@ def _why_late(busiest: Service | None) -> str:
 
 
 def _short(messages: Messages, publishing: Publishing) -> Check:
-    planned = messages.planned
-    held = publishing.held_window + publishing.held_socket + publishing.held_offline
-    own_shortfall = max(0, planned - messages.sent - held)
+    planned, shortfall = messages.planned, publishing.shortfall
     share = messages.sent / planned if planned else 1.0
     level: Level = "ok"
     sentence = f"{format_percent(share)} of the planned messages were sent"
-    if share < SENT_SHARE:
-        if own_shortfall > (1 - SENT_SHARE) * planned:
-            level = "void"
-            sentence += f"; {format_count(own_shortfall)} were held by nobody: the generator did not keep up"
+    if shortfall > (1 - SENT_SHARE) * planned:
+        level = "void"
+        sentence += f"; {format_count(shortfall)} were held by nobody: the generator did not keep up"
+    elif share < SENT_SHARE:
+        level = "note"
+        if publishing.backlog:
+            sentence += f"; {format_count(publishing.backlog)} were held by the broker (window, socket or connection)"
         else:
-            level = "note"
-            sentence += "; the rest was held by the broker (window, socket or connection)"
+            sentence += "; the rest belongs to planned absences, or became due just before the end"
     return Check(id="generator-short", level=level, sentence=sentence, measured=round(share, 6), limit=SENT_SHARE)
 
 

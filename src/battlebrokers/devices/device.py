@@ -92,7 +92,7 @@ class Device(Node):
         now_ns = self.stopwatch.now_ns()
         room = link.room(self._qos) if self.connected else 0
         if room <= 0:
-            self._held = link.held if self.connected else Held.OFFLINE
+            self._held = self._held_by()
             return NEVER
         start_ns = self._start_ns
         schedule = self._schedule
@@ -117,14 +117,35 @@ class Device(Node):
         """Record up to `limit` due messages as never sent (at the end of the load); returns how many."""
         offsets = self._schedule.take(now_ns - self._start_ns, limit)
         count = len(offsets)
-        if count:
-            self._log.add_many(
-                now_ns, self.number, self._topic_ids[0], self._seq, offsets + self._start_ns, NONE,
-                self._source.fixed_bytes or 0, len(self._topics[0]), self._qos, self._flags, int(self._held),
-                OUTCOME_UNSENT,
+        if not count:
+            return 0
+        planned_ns = offsets + self._start_ns
+        if not self.connected or self.link.room(self._qos) <= 0:
+            held = np.full(count, self._held_by(), np.uint8)
+        else:
+            # Free again: what became due since then has nobody but us to blame.
+            held = np.where(planned_ns <= self._released_ns, np.uint8(self._held), np.uint8(0))
+        log, number, size = self._log, self.number, self._source.fixed_bytes or 0
+        if self._chooser is None:
+            log.add_many(
+                now_ns, number, self._topic_ids[0], self._seq, planned_ns, NONE, size, len(self._topics[0]), self._qos,
+                self._flags, held, OUTCOME_UNSENT,
             )  # fmt: skip
-            self._seq += count
+        else:
+            places = np.broadcast_to(self._chooser.choose(self._seq, count), count)
+            for seq, (place, due_ns, why) in enumerate(zip(places, planned_ns, held, strict=True), self._seq):
+                log.add(
+                    now_ns, number, self._topic_ids[place], seq, int(due_ns), NONE, size, len(self._topics[place]),
+                    self._qos, self._flags, int(why), OUTCOME_UNSENT,
+                )  # fmt: skip
+        self._seq += count
         return count
+
+    def _held_by(self) -> Held:
+        """What keeps the next message from leaving, if anything does."""
+        if self.connected:
+            return self.link.held
+        return Held.AWAY if self._absent else Held.OFFLINE
 
     async def _arrive(self, session_present: bool) -> None:  # noqa: ARG002
         self._release()

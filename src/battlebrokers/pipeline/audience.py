@@ -46,6 +46,8 @@ class Facts:
     """Some messages were published to be kept."""
     has_failures: bool
     """Some messages may have been refused or have failed."""
+    has_backlog: bool
+    """Some messages never left because the broker held them."""
     has_shares: bool
     has_mixed: bool
     """Some clients listen both for themselves and for a group, or for several groups."""
@@ -63,6 +65,7 @@ class _Topics:
     has_headerless: bool
     has_retained: bool
     has_failures: bool
+    has_backlog: bool
 
 
 def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, DataFrame]]:
@@ -95,6 +98,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
         has_headerless=topics.has_headerless,
         has_retained=topics.has_retained,
         has_failures=topics.has_failures or bool(evidence.rows(ACKS)),
+        has_backlog=topics.has_backlog,
         has_shares=bool(groups),
         has_mixed=bool(mixed),
         fan_out=_fan_out(routes, [(number_of[spell.filter], listener(spell)) for spell in spells]),
@@ -155,19 +159,21 @@ def _topics(evidence: Evidence) -> _Topics:
         F.lit(False).alias("headerless"),
         F.col("retain").alias("kept"),
         F.col("outcome").isin("refused", "failed").alias("wrong"),
+        ((F.col("outcome") == "unsent") & (F.col("held") != "no")).alias("stuck"),
     )
     arrived = evidence.frame(DELIVERIES).select(
         F.lit(None).cast("string").alias("topic"),
         (F.col("device") < 0).alias("headerless"),
         F.lit(False).alias("kept"),
         F.lit(False).alias("wrong"),
+        F.lit(False).alias("stuck"),
     )
-    flags = [F.max(name) for name in ("headerless", "kept", "wrong")]
+    flags = [F.max(name) for name in ("headerless", "kept", "wrong", "stuck")]
     found = published.union(arrived).groupBy("topic").agg(*flags).collect()
     names = sorted(row[0] for row in found if row[0] is not None)
     if len(names) > MAX_TOPICS:
         raise PipelineError(f"the run used {len(names)} topics, more than the {MAX_TOPICS} we can tell apart")
-    return _Topics(names, *(any(row[place] for row in found) for place in (1, 2, 3)))
+    return _Topics(names, *(any(row[place] for row in found) for place in (1, 2, 3, 4)))
 
 
 def _operations(evidence: Evidence) -> Iterable[Operation]:

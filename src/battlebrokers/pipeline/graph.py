@@ -26,6 +26,7 @@ from battlebrokers.pipeline.jvm import java_is_gone
 from battlebrokers.pipeline.session import tune
 from battlebrokers.pipeline.steps.actions import actions
 from battlebrokers.pipeline.steps.arrivals import arrive
+from battlebrokers.pipeline.steps.backlog import backlog
 from battlebrokers.pipeline.steps.balance import balance
 from battlebrokers.pipeline.steps.by_order import ordered_arrivals, queue_arrivals, untraced_journeys
 from battlebrokers.pipeline.steps.expectations import expect
@@ -71,6 +72,7 @@ _SIDE_BY_SIDE = 3
 _RETAINED = attrgetter("has_retained")
 _HEADERLESS = attrgetter("has_headerless")
 _MIXED = attrgetter("has_mixed")
+_BACKLOG = attrgetter("has_backlog")
 _CUT_SHORT = attrgetter("was_cut_short")
 """When a step is needed."""
 
@@ -91,6 +93,8 @@ class Step:
 STEPS = (
     Step("publishes", settle, ("recorded_publishes",), ("acks",)),
     Step("expectations", expect, ("publishes", "routes", "spells")),
+    # Messages the broker did not take.
+    Step("backlog", backlog, ("facts", "publishes", "routes", "spells", "listeners", "fleets"), needed=_BACKLOG),
     # Messages the broker kept for those who come later.
     Step("owed_kept", owe_kept, ("publishes", "routes", "subscriptions"), needed=_RETAINED),
     Step("kept_arrivals", claim_kept, ("deliveries", "connections", "owed_kept", "topics"), needed=_RETAINED),
@@ -127,7 +131,7 @@ STEPS = (
         makes=JOURNEYS,
     ),
     Step("timeline", timeline, ("facts", "publishes", "deliveries", "journeys", "fleets"), makes=TIMELINE),
-    Step("latencies", latencies, ("facts", "publishes", "journeys", "fleets"), makes=LATENCIES),
+    Step("latencies", latencies, ("facts", "publishes", "journeys", "fleets"), ("backlog",), makes=LATENCIES),
     Step("publishing", publishing, ("facts", "publishes", "journeys", "fleets"), makes=PUBLISHING),
     Step("failures", failures, ("facts", "publishes", "fleets"), makes=FAILURES),
     Step("ledger", ledger, ("journeys",), makes=LEDGER),

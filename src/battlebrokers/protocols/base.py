@@ -28,6 +28,8 @@ class Held(IntEnum):
     WINDOW = 1
     SOCKET = 2
     OFFLINE = 3
+    AWAY = 4
+    """The plan keeps the device away: said by devices, never by links."""
 
 
 class Completion(IntEnum):

@@ -56,7 +56,7 @@ FLAG_RETAIN = 1
 FLAG_STAMPED = 2
 OUTCOME_UNACKED, OUTCOME_SENT, OUTCOME_ACKED, OUTCOME_REFUSED, OUTCOME_UNSENT, OUTCOME_FAILED = range(6)
 OUTCOMES = ("unacked", "sent", "acked", "refused", "unsent", "failed")
-HELD = ("no", "window", "socket", "offline")
+HELD = ("no", "window", "socket", "offline", "away")
 
 _CAPACITY = 32_768
 _CHUNKS = 48

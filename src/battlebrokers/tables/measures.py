@@ -15,7 +15,7 @@ BUCKET_GAMMA = 1.01 / 0.99
 BUCKET_TINY = -1
 """Bucket of values under one microsecond, negative ones included: shown, never hidden."""
 BUCKET_LOST = 2_147_483_647
-"""Bucket of messages that never arrived: infinitely late."""
+"""Bucket of messages that never arrived, or that the broker never let leave: infinitely late."""
 
 
 def bucket_of(latency_ns: float) -> int:
@@ -38,7 +38,7 @@ LATENCIES = Table(
     layer="measures",
     about="How many messages fell into one latency bucket, per kind, phase, second, fleets and QoS.",
     columns=(
-        Column("kind", "string", "`response` (planned to received), `service` (sent to received), `lag` (planned to sent, messages not held by broker or window), `held` (planned to sent, held ones), `publish` (sent to acknowledged), `last` (planned to the last of all listeners of one message)."),
+        Column("kind", "string", "`response` (planned to received; a message of the backlog never is), `service` (sent to received), `lag` (planned to sent, messages not held by broker or window), `held` (planned to sent, held ones), `publish` (sent to acknowledged), `last` (planned to the last of all listeners of one message)."),
         Column("phase", "string", "Phase of the planned time."),
         Column("second", "int32", "Whole seconds from the start of the load to the planned time."),
         Column("fleet", "string", "The publishers' fleet."),
@@ -134,9 +134,11 @@ PUBLISHING = Table(
         Column("failed", "int64", "Messages that got no proper answer."),
         Column("unacked", "int64", "Sent, and the answer that was due never came."),
         Column("unsent", "int64", "Messages that never left."),
+        Column("backlog", "int64", "Of the unsent, those the broker held (window, socket or connection) until the load was over; not those due in its last 250 ms."),
+        Column("shortfall", "int64", "Of the unsent, those nothing held: our own generator did not keep up."),
         Column("held_window", "int64", "Messages that waited because the in-flight window was full."),
         Column("held_socket", "int64", "Messages that waited because the broker did not read."),
-        Column("held_offline", "int64", "Messages that waited because the device was not connected."),
+        Column("held_offline", "int64", "Messages that waited because the device was not connected, planned absence included."),
         Column("retries", "int64", "Times a message was sent again."),
         Column("unstamped", "int64", "Messages without header (too small or not wanted), matched by topic and order."),
         Column("payload_bytes", "int64", "Payload bytes of the sent ones."),

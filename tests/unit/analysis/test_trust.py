@@ -91,17 +91,32 @@ def test_sends_later_than_the_tick_explains_void_all_the_same(make_run):
 
 
 def test_messages_held_by_the_broker_never_void(make_run):
-    run = make_run().healthy(3000)
-    run.publishing(planned=600, sent=0, unsent=600, held_socket=600)
+    run = make_run(expect=["sent >= 80% of planned"]).healthy(3000)
+    run.publishing(planned=600, sent=0, unsent=600, backlog=600, held_socket=600)
     run.latency("held", [5000.0] * 600)
     summary = build_summary(run.write())
     assert summary.verdict == "PASS"
     assert level(summary, "generator-short") == "note"
 
 
+def test_messages_that_were_held_and_then_sent_do_not_excuse_our_own_shortfall(make_run):
+    run = make_run().healthy(3000)
+    run.publishing(planned=1200, sent=600, acked=600, unsent=600, shortfall=600, held_window=600)
+    summary = build_summary(run.write())
+    assert summary.verdict == "VOID"
+    assert "600 were held by nobody" in summary.reasons[0]
+
+
+def test_a_planned_absence_until_the_end_is_nobodys_fault(make_run):
+    run = make_run().healthy(3000)
+    run.publishing(planned=600, sent=0, unsent=600, held_offline=600)
+    summary = build_summary(run.write())
+    assert (summary.verdict, level(summary, "generator-short")) == ("PASS", "note")
+
+
 def test_a_generator_that_sends_too_little_voids(make_run):
     run = make_run().healthy(3000)
-    run.publishing(planned=600, sent=0, unsent=600)
+    run.publishing(planned=600, sent=0, unsent=600, shortfall=600)
     summary = build_summary(run.write())
     assert summary.verdict == "VOID"
     assert "83.3 % of the planned" in summary.reasons[0]

@@ -72,7 +72,7 @@ def test_qos_1_duplicates_do_not(make_run):
 def test_an_infinite_percentile_fails_every_upper_limit(make_run):
     summary = build_summary(lossy(make_run, qos=0, lost=300, expect=["delivery_p99 < 1h"]).write())
     assert summary.verdict == "FAIL"
-    assert summary.reasons == ["delivery_p99 < 1h does not hold: ∞ (10 % were lost)"]
+    assert summary.reasons == ["delivery_p99 < 1h does not hold: ∞ (10 % never arrived)"]
     assert judged(summary, "delivery_p99 < 1h").value is None
 
 
@@ -88,6 +88,28 @@ def test_failures_of_connects_can_be_expected_away(make_run):
     run.action("connect", outcome="timeout", n=2)
     summary = build_summary(run.write())
     assert summary.reasons == ["connect_failures == 0 does not hold: 2"]
+
+
+def test_what_the_broker_held_until_the_end_fails_also_without_expectations(make_run):
+    run = make_run(expect=["lost == 0", "delivered >= 99% of expected", "planned > 0"]).healthy()
+    run.publishing(planned=3000, unsent=3000, backlog=2900, held_socket=3000)
+    summary = build_summary(run.write())
+    assert summary.verdict == "FAIL"
+    assert summary.reasons == [
+        (
+            "a promise was broken: every publish gets through; 2 900 of 6 000 did not: "
+            "2 900 held by the broker (window, socket or connection) until the load was over"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["sent >= 40% of planned", "unsent < 60%", "sent_rate > 1/s", "acked > 40% of planned"]
+)
+def test_who_says_how_much_of_the_plan_must_leave_decides_about_the_backlog(make_run, text):
+    run = make_run(expect=[text]).healthy()
+    run.publishing(planned=3000, unsent=3000, backlog=2900, held_socket=3000)
+    assert build_summary(run.write()).verdict == "PASS"
 
 
 def test_a_percentile_without_enough_samples_is_void(make_run):

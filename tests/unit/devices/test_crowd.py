@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from battlebrokers.protocols.base import Endpoint, Held, LinkOptions, Outgoing
 from battlebrokers.protocols.loopback import LoopbackLink
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.scenario.nodes import (
+    AwayPlan,
     ClientPlan,
     ConnectionPlan,
     DevicePlan,
@@ -177,6 +179,44 @@ async def test_what_never_leaves_is_recorded_as_unsent_with_the_reason(tmp_path)
     unsent = [row for row in rows if row["outcome"] == "unsent"]
     assert len(unsent) >= 240
     assert {(row["held"], row["sent_ns"]) for row in unsent} == {("socket", None)}
+
+
+async def test_what_never_leaves_is_recorded_on_the_topic_it_was_meant_for(tmp_path):
+    stage = Stage(tmp_path, device_plan(STEADY, topics=("t/0", "t/1")))
+    await stage.load(lambda: setattr(stage.link, "mood", Held.WINDOW))
+    rows = stage.rows(PUBLISHES).sort_by("seq").to_pylist()
+    assert [row["topic"] for row in rows] == [f"t/{row['seq'] % 2}" for row in rows]
+    assert {(row["held"], row["outcome"]) for row in rows[-200:]} == {("window", "unsent")}
+
+
+async def test_what_became_due_after_the_release_was_held_by_nobody(tmp_path):
+    stage = Stage(tmp_path, device_plan(STEADY))
+    released_ns = []
+
+    def release_and_stop() -> None:
+        """As if our own process slept from now on."""
+        stage.link.mood = Held.NO
+        stage.crowd.stop()
+        stage.watch.writable(stage.link)
+        released_ns.append(stage.watch.now_ns())
+
+    def during() -> None:
+        stage.link.mood = Held.SOCKET
+        asyncio.get_running_loop().call_later(0.1, release_and_stop)
+
+    await stage.load(during)
+    unsent = [row for row in stage.rows(PUBLISHES).to_pylist() if row["outcome"] == "unsent"]
+    assert {row["held"] for row in unsent} == {"socket", "no"}
+    assert all((row["held"] == "socket") == (row["planned_ns"] <= released_ns[0]) for row in unsent)
+
+
+async def test_what_never_leaves_because_the_device_is_away_by_plan_says_so(tmp_path):
+    plan = replace(device_plan(STEADY), away=AwayPlan(0, 10 * SECOND_NS, 0, True))
+    stage = Stage(tmp_path, plan)
+    await stage.load(lambda: stage.device.start_absences(stage.watch.now_ns() - SECOND_NS))
+    unsent = [row for row in stage.rows(PUBLISHES).to_pylist() if row["outcome"] == "unsent"]
+    assert len(unsent) >= 200
+    assert {row["held"] for row in unsent} == {"away"}
 
 
 async def test_a_slow_reader_keeps_to_its_speed(tmp_path):

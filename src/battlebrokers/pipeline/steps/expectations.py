@@ -29,26 +29,39 @@ def expect(publishes: DataFrame, routes: DataFrame, spells: DataFrame) -> DataFr
     Rows without a claim are kept: an arrival proves that the broker saw the subscription earlier or later than we did.
     """
     sent_ns = F.col("sent_ns")
-    qos = F.least("qos", "granted_qos")
-    steady = F.when(qos == 0, F.col("steady_0")).otherwise(F.col("steady_1"))
-    shaky = F.when(qos == 0, F.col("shaky_0")).otherwise(F.col("shaky_1"))
-    claim = (
-        F.when(
-            (sent_ns <= F.col("start_ns")) | (sent_ns >= F.col("end_ns")) | (F.col("outcome") == "refused"), F.lit(OFF)
-        )
-        .when(sent_ns < F.col("shaky_ns"), steady)
-        .otherwise(shaky)
-    )
-    in_time = (sent_ns >= F.col("since_ns")) & (sent_ns < F.col("until_ns"))
     sent = publishes.where(sent_ns.isNotNull())
-    owed = sent.join(F.broadcast(routes), "topic").join(F.broadcast(spells), "filter_id").where(in_time)
-    return owed.select(
+    claim = F.when(F.col("outcome") == "refused", F.lit(OFF)).otherwise(claim_at(sent_ns))
+    qos, topic_id, size = effective_qos(), F.col("topic_id"), F.col("payload_bytes")
+    return heard_by(sent, routes, spells, sent_ns).select(
         flow_of(F.col("listener"), F.col("device")).alias("flow"),
         message_of(F.col("seq"), F.col("planned_ns")).alias("message"),
         "planned_ns",
         "sent_ns",
         "acked_ns",
-        fact_of(claim, qos, settled(), F.col("stamped"), F.col("topic_id"), F.col("payload_bytes")).alias("fact"),
+        fact_of(claim, qos, settled(), F.col("stamped"), topic_id, size).alias("fact"),
         F.lit(None).cast("long").alias("arrival"),
         F.lit(None).cast("int").alias("member"),
+    )
+
+
+def heard_by(publishes: DataFrame, routes: DataFrame, spells: DataFrame, moment_ns: Column) -> DataFrame:
+    """Each message once for every spell of a listener that its moment falls into."""
+    in_time = (moment_ns >= F.col("since_ns")) & (moment_ns < F.col("until_ns"))
+    return publishes.join(F.broadcast(routes), "topic").join(F.broadcast(spells), "filter_id").where(in_time)
+
+
+def effective_qos() -> Column:
+    """The lower of published and granted."""
+    return F.least("qos", "granted_qos")
+
+
+def claim_at(moment_ns: Column) -> Column:
+    """What a spell's listener is owed of a message that leaves at that moment."""
+    qos = effective_qos()
+    steady = F.when(qos == 0, F.col("steady_0")).otherwise(F.col("steady_1"))
+    shaky = F.when(qos == 0, F.col("shaky_0")).otherwise(F.col("shaky_1"))
+    return (
+        F.when((moment_ns <= F.col("start_ns")) | (moment_ns >= F.col("end_ns")), F.lit(OFF))
+        .when(moment_ns < F.col("shaky_ns"), steady)
+        .otherwise(shaky)
     )

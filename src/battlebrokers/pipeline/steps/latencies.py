@@ -1,4 +1,7 @@
-"""Latencies: how many messages fell into which bucket, for every kind of delay; lost ones are infinitely late."""
+"""Latencies: how many messages fell into which bucket, for every kind of delay.
+
+Lost messages, and those the broker never let leave (the backlog), are infinitely late.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,13 @@ from battlebrokers.pipeline.buckets import bucket_at
 _GROUP = ("phase", "second", "fleet", "client_fleet", "qos")
 
 
-def latencies(facts: Facts, publishes: DataFrame, journeys: DataFrame, fleets: DataFrame) -> DataFrame:
+def latencies(
+    facts: Facts, publishes: DataFrame, journeys: DataFrame, fleets: DataFrame, backlog: DataFrame | None = None
+) -> DataFrame:
     """The rows of the table `latencies`."""
     delays = _receiving(facts, journeys).union(_sending(facts, publishes, fleets))
+    if backlog is not None:
+        delays = delays.union(_never(facts, backlog))
     bucketed = facts.gather(delays).withColumn("bucket", bucket_at(F.col("ns")))
     rows = bucketed.groupBy("kind", *_GROUP, "bucket").agg(
         F.count("*").alias("n"),
@@ -51,6 +58,16 @@ def _receiving(facts: Facts, journeys: DataFrame) -> DataFrame:
         return kinds
     last = _last_of_all(live).withColumn("client_fleet", F.lit(""))
     return kinds.union(_kinds(last, last=received_ns - planned_ns))
+
+
+def _never(facts: Facts, backlog: DataFrame) -> DataFrame:
+    """The messages of the backlog: no delay, for they never arrive."""
+    never = F.lit(None).cast("long")
+    response = _kinds(backlog, response=never)
+    if facts.fan_out <= 1:
+        return response
+    message = backlog.groupBy("device", "seq", "planned_ns", "phase", "second", "fleet").agg(F.max("qos").alias("qos"))
+    return response.union(_kinds(message.withColumn("client_fleet", F.lit("")), last=never))
 
 
 def _sending(facts: Facts, publishes: DataFrame, fleets: DataFrame) -> DataFrame:

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from battlebrokers.pipeline.audience import Facts
+from battlebrokers.pipeline.steps.backlog import in_backlog
 
 _SIZES = ("payload_bytes", "structure_bytes", "url_bytes", "wire_bytes")
 
@@ -30,7 +31,10 @@ def publishing(facts: Facts, publishes: DataFrame, journeys: DataFrame, fleets: 
             _how_many(outcome == "failed").alias("failed"),
             _how_many(sent & (outcome == "unacked")).alias("unacked"),
             _how_many(~sent).alias("unsent"),
-            *[_how_many(held == why).alias(f"held_{why}") for why in ("window", "socket", "offline")],
+            _how_many(in_backlog(facts.timeframe)).alias("backlog"),
+            _how_many(~sent & (held == "no")).alias("shortfall"),
+            *[_how_many(held == why).alias(f"held_{why}") for why in ("window", "socket")],
+            _how_many(held.isin("offline", "away")).alias("held_offline"),
             F.sum("retries").alias("retries"),
             _how_many(~F.col("stamped")).alias("unstamped"),
             *[F.sum(F.when(sent, F.col(size)).otherwise(F.lit(0))).alias(size) for size in _SIZES],
