@@ -63,6 +63,7 @@ def judge_trust(
         _ticks(tick_ms),
         _late(late_share, limit_ms, tick_ms, latencies, busiest),
         _short(messages, publishing),
+        _connects(sum(worker.counters.get("connects_held", 0) for worker in facts.manifest.workers)),
         _generator_cpu(busiest),
         _samples(samples, listened=messages.expected > 0),
         _steady(settled, planned=planned_changes(facts)),
@@ -197,6 +198,14 @@ def _short(messages: Messages, publishing: Publishing) -> Check:
         else:
             sentence += "; the rest belongs to planned absences, or became due just before the end"
     return Check(id="generator-short", level=level, sentence=sentence, measured=round(share, 6), limit=SENT_SHARE)
+
+
+def _connects(held: int) -> Check:
+    if not held:
+        return Check(id="connects-held", level="ok", sentence="no connect had to wait for others", measured=0)
+    noun = "connect" if held == 1 else "connects"
+    sentence = f"{format_count(held)} {noun} had to wait until earlier ones were answered; they count from when due"
+    return Check(id="connects-held", level="note", sentence=sentence, measured=held)
 
 
 def _generator_cpu(busiest: Service | None) -> Check:

@@ -45,10 +45,10 @@ class Node:
         link.owner = self
         link.basket = stopwatch.basket
 
-    async def connect(self) -> bool:
-        """Try once; the operation is recorded whatever comes of it."""
+    async def connect(self, planned_ns: int | None = None) -> bool:
+        """Try once; the operation is recorded whatever comes of it, from its planned moment on if it has one."""
         self.attempts += 1
-        started_ns = self.stopwatch.now_ns()
+        started_ns = self.stopwatch.now_ns() if planned_ns is None else planned_ns
         try:
             opened = await self.link.open()
         except LinkError as error:
@@ -67,9 +67,9 @@ class Node:
         await self._arrive(opened.session_present)
         return self.connected
 
-    async def connect_or_return(self) -> bool:
+    async def connect_or_return(self, planned_ns: int | None = None) -> bool:
         """Try once now; when it fails, keep trying in the background."""
-        if await self.connect():
+        if await self.connect(planned_ns):
             return True
         self._come_back()
         return False

@@ -128,6 +128,7 @@ def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
     counters = {
         "malformed": "malformed packets",
         "recorder_overflow": "events not recorded",
+        "connects_held": "connects that waited for earlier ones",
         "reconnects": "reconnects",
     }
     for worker in conclusion.facts.manifest.workers:

@@ -51,6 +51,7 @@ class Engine:
         self._turning: asyncio.TimerHandle | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._failed_first = 0
+        self._connects_held = 0
         self._linking = Linking(order, self._plan, self._stopwatch)
         self._silent_ns = 0
 
@@ -132,16 +133,17 @@ class Engine:
         return Device(plan, link, self._stopwatch, schedule, source, self._crowd.rearm)
 
     async def _connect(self, nodes: Iterable[Node]) -> None:
-        """Open loop: the n-th connect starts at its planned time, however long the earlier ones take."""
+        """Open loop: the n-th connect counts from its planned time, however long the earlier ones take."""
         rate_per_s = self._plan.phases.connect_per_s / self._order.of
         loop = asyncio.get_running_loop()
-        started = loop.time()
+        began_ns = self._stopwatch.now_ns()
+        planned_ns: int | None = None
         room = asyncio.Semaphore(_CONNECTING_AT_ONCE)
         tasks = []
 
-        async def connect(node: Node) -> None:
+        async def connect(node: Node, planned_ns: int | None) -> None:
             try:
-                if not await node.connect_or_return():
+                if not await node.connect_or_return(planned_ns):
                     self._failed_first += 1
             finally:
                 room.release()
@@ -150,9 +152,11 @@ class Engine:
             if self._stopped.is_set():
                 break
             if rate_per_s:
-                await asyncio.sleep(max(0.0, started + place / rate_per_s - loop.time()))
+                planned_ns = began_ns + int(place / rate_per_s * SECOND_NS)
+                await asyncio.sleep(max(0, planned_ns - self._stopwatch.now_ns()) / SECOND_NS)
+                self._connects_held += room.locked()
             await room.acquire()
-            tasks.append(loop.create_task(connect(node)))
+            tasks.append(loop.create_task(connect(node, planned_ns)))
         if tasks:
             await asyncio.wait(tasks)
         # A broker that does not answer is recorded and no exception; a dialect that makes no sense is one.
@@ -229,6 +233,7 @@ class Engine:
             "rings": self._crowd.rings,
             "tick_sleeps": self._crowd.sleeps,
             "first_connects_failed": self._failed_first,
+            "connects_held": self._connects_held,
             "reconnects": sum(max(0, node.attempts - 1) for node in nodes),
         }
 

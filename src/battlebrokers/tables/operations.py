@@ -13,7 +13,7 @@ OPERATIONS = Table(
         Column("role", "string", "`device` or `client`; what the controller did: also `resource`, `attribute` (topics) and `controller` (itself)."),
         Column("node", "int32", "The device's or client's number; of a resource or attribute its place in the plan."),
         Column("kind", "string", "`connect`, `subscribe`, `unsubscribe`, `disconnect`, `lost` (the connection broke); of the controller, each one HTTP request: `login`, `register`, `remove`."),
-        Column("started_ns", "int64", "When it began (run time)."),
+        Column("started_ns", "int64", "When it began (run time); of a first connect at a planned rate, when it was due."),
         Column("ended_ns", "int64", "When it was answered or given up; null if the run ended first.", nullable=True),
         Column("outcome", "string", "`ok`, `refused`, `timeout`, `error`."),
         Column("reason", "int16", "The broker's reason code or HTTP status if it gave one.", nullable=True),

@@ -122,6 +122,13 @@ def test_a_generator_that_sends_too_little_voids(make_run):
     assert "83.3 % of the planned" in summary.reasons[0]
 
 
+def test_connects_that_waited_for_others_are_told(make_run):
+    summary = build_summary(make_run(counters={"connects_held": 1200}).healthy().write())
+    assert (summary.verdict, level(summary, "connects-held")) == ("PASS", "note")
+    (check,) = [check for check in summary.trust.checks if check.id == "connects-held"]
+    assert check.sentence.startswith("1 200 connects had to wait")
+
+
 def test_a_full_generator_core_voids(make_run):
     run = make_run().healthy()
     run.service("worker-2", "generator", 97.0)
