@@ -200,6 +200,7 @@ def _write_people(root: RunFolder, shape: Shape, start_ns: int) -> None:
             "name": [f"{'sensors' if role == 'device' else 'readers'}-{n}" for role, n in roles],
             "fleet": ["sensors" if role == "device" else "readers" for role, _ in roles],
             "protocol": _constant("mqtt 3.1.1 tcp", rows),
+            "will_topic": pa.nulls(rows, pa.string()),
             "worker": _constant("worker-1", rows),
         },
     )

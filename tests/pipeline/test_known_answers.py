@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from battlebrokers.analysis.facts import read_facts
 from battlebrokers.pipeline.graph import analyze
 from battlebrokers.tables import (
     ACTIONS,
@@ -20,6 +21,7 @@ from battlebrokers.tables import (
     JOURNEYS,
     LATENCIES,
     LEDGER,
+    NODES,
     PUBLISHES,
     PUBLISHING,
     SERVICES,
@@ -27,6 +29,7 @@ from battlebrokers.tables import (
     Table,
 )
 from battlebrokers.tables.measures import BUCKET_LOST, bucket_of
+from battlebrokers.tables.run_folder import RunFolder
 from support.evidence import MS, Evidence, at
 
 pytestmark = pytest.mark.spark
@@ -169,6 +172,33 @@ def test_what_nobody_asked_for_is_unexpected(evidence, analysed):
     evidence.deliver(0, 99, 5, 100, 120)
     found = ledger(analysed(evidence.write()))
     assert (found["unexpected"], found["expected"]) == (2, 0)
+
+
+@pytest.mark.parametrize("retained", [False, True])
+def test_a_last_will_is_neither_owed_nor_unexpected(evidence, analysed, retained):
+    evidence.will(0, "gone/0")
+    evidence.subscribe(0, "gone/#")
+    evidence.publish(0, 0, 100)
+    evidence.deliver(0, 0, 0, 100, 105)
+    evidence.deliver(0, -1, -1, None, 2000, topic="gone/0", retained=retained)
+    evidence.deliver(0, -1, -1, None, 2001, topic="gone/1", retained=retained)
+    tables = analysed(evidence.write())
+    found = ledger(tables)
+    assert (found["expected"], found["delivered"], found["wills"], found["unexpected"]) == (1, 1, 1, 1)
+    outcomes = {row["topic"]: row["outcome"] for row in tables.rows(JOURNEYS)}
+    assert outcomes == {"t": "delivered", "gone/0": "will", "gone/1": "unexpected"}
+    assert max(row["in_flight"] for row in tables.rows(TIMELINE)) == 0
+
+
+def test_evidence_that_is_older_than_a_column_is_read_without_it(evidence, analysed):
+    evidence.publish(0, 0, 100)
+    evidence.deliver(0, 0, 0, 100, 105)
+    folder = evidence.write()
+    (nodes,) = (folder / NODES.folder).glob("*.parquet")
+    pq.write_table(pq.read_table(nodes).drop_columns(["will_topic"]), nodes)
+    assert ledger(analysed(folder))["delivered"] == 1
+    assert json.loads((folder / "measures" / "defects.json").read_text()) == []
+    assert read_facts(RunFolder(folder)).nodes["will_topic"].to_pylist() == [None, None]
 
 
 def test_a_message_sent_before_the_subscription_is_not_owed_but_may_arrive(evidence, analysed):

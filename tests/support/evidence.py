@@ -24,6 +24,7 @@ class Evidence:
         self._measure_ms = measure_ms
         self._rows: dict[Any, list[tuple[Any, ...]]] = {}
         self._nodes: set[tuple[str, int]] = set()
+        self._wills: dict[tuple[str, int], str] = {}
 
     def connect(self, client: int, at_ms: float = -900, *, persistent: bool = False, present: bool = False) -> None:
         row = ("connect", at(at_ms), at(at_ms) + 1000, "ok", None, "", None, None, None, None, present, persistent, 1)
@@ -56,6 +57,10 @@ class Evidence:
             ("w", device, seq, topic, qos, retain, stamped, planned, None if told == "unsent" else sent, acked_ns, told,
              None, held, 0, 64, 64, len(topic), 80),
         )  # fmt: skip
+
+    def will(self, device: int, topic: str) -> None:
+        """To be told before anything else of that device."""
+        self._wills["device", device] = topic
 
     def ack(self, device: int, seq: int, at_ms: float, outcome: str = "acked") -> None:
         self._add(ACKS, ("w", device, seq, at(at_ms) if outcome == "acked" else None, outcome, None))
@@ -96,7 +101,8 @@ class Evidence:
     def _node(self, role: str, node: int) -> None:
         if (role, node) not in self._nodes:
             self._nodes.add((role, node))
-            self._add(NODES, (role, node, f"{role}-{node}", "sensors" if role == "device" else "readers", "mqtt", "w"))
+            fleet = "sensors" if role == "device" else "readers"
+            self._add(NODES, (role, node, f"{role}-{node}", fleet, "mqtt", self._wills.get((role, node)), "w"))
 
     def _add(self, table: Any, row: tuple[Any, ...]) -> None:
         self._rows.setdefault(table, []).append(row)

@@ -85,7 +85,9 @@ def group_codes(rows: pa.Table, columns: Sequence[str]) -> tuple[npt.NDArray[np.
 def ordered_groups(rows: pa.Table, columns: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
     """The same with the groups in the order of their values, nulls last."""
     groups, keys = group_codes(rows, columns)
-    order = sorted(range(len(keys)), key=lambda number: [(value is None, value or 0) for value in keys[number]])
+    # An empty text stays one: beside others a number in its place could not be sorted.
+    sortable = [[(value is None, 0 if value is None else value) for value in key] for key in keys]
+    order = sorted(range(len(keys)), key=sortable.__getitem__)
     places = np.empty(len(keys), dtype=np.int64)
     places[order] = np.arange(len(keys))
     return places[groups] if len(keys) else groups, [keys[number] for number in order]

@@ -180,7 +180,11 @@ def _recorded(folder: RunFolder, table: Table) -> pa.Table:
     pieces = [pa.Table.from_batches([], schema=schema)]
     for path in _files(folder.table(table)):
         try:
-            pieces.append(_read_file(path, schema))
+            found = pq.ParquetFile(path).read()
+            for field in schema:
+                if field.nullable and field.name not in found.column_names:  # older than the column
+                    found = found.append_column(field, pa.nulls(found.num_rows, field.type))
+            pieces.append(found.select(schema.names).cast(schema))
         except (pa.ArrowException, OSError):
             continue
     return pa.concat_tables(pieces)

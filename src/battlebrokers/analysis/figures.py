@@ -28,6 +28,7 @@ from battlebrokers.analysis.quantiles import Distribution, distributions, rank_o
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 
 _LEDGER_COUNTS = ("expected", "delivered", "lost", "indeterminate", "duplicates", "reordered", "late", "unexpected")
+_MORE_COUNTS = ("recovered", "duplicates_flagged", "retained", "wills")
 
 
 def messages(facts: Facts) -> Messages:
@@ -35,7 +36,7 @@ def messages(facts: Facts) -> Messages:
     sending, ledger = where(facts.publishing, phase=MEASURE), where(facts.ledger, phase=MEASURE)
     return Messages(
         **{name: total(sending, name) for name in ("planned", "sent", "acked")},
-        **{name: total(ledger, name) for name in (*_LEDGER_COUNTS, "recovered", "duplicates_flagged", "retained")},
+        **{name: total(ledger, name) for name in (*_LEDGER_COUNTS, *_MORE_COUNTS)},
         failures=failures(facts),
     )
 
@@ -140,6 +141,8 @@ def groups(facts: Facts) -> list[Group]:
     response = distributions(where(facts.latencies, phase=MEASURE, kind="response"), keys)
     found = []
     for row in sums_by(ledger, keys, (*_LEDGER_COUNTS, "broken")):
+        if not any(row[name] for name in _LEDGER_COUNTS):
+            continue  # nothing but last wills
         key = (row["fleet"], row["client_fleet"], row["qos"])
         found.append(
             Group(

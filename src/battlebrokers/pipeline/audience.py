@@ -135,6 +135,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
         "fleets": small_frame(
             spark, "role string, node int, fleet string", ((*node, fleet) for node, fleet in fleets.items())
         ),
+        "wills": small_frame(spark, "topic string", ((topic,) for topic in _will_topics(evidence))),
         "subscriptions": small_frame(
             spark,
             "client int, filter_id int, granted_qos tinyint, started_ns bigint, ended_ns bigint, connection int",
@@ -184,6 +185,11 @@ def _operations(evidence: Evidence) -> Iterable[Operation]:
 def _fleets(evidence: Evidence) -> dict[tuple[str, int], str]:
     nodes = evidence.arrow(NODES, ("role", "node", "fleet")).to_pylist()
     return {(row["role"], row["node"]): row["fleet"] for row in nodes}
+
+
+def _will_topics(evidence: Evidence) -> list[str]:
+    topics = evidence.arrow(NODES, ("will_topic",))["will_topic"].to_pylist()
+    return sorted({topic for topic in topics if topic is not None})
 
 
 def _memberships(present: Attendance, listener_of_group: dict[str, int]) -> dict[int, dict[int, str | None]]:

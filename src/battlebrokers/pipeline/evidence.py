@@ -191,6 +191,8 @@ def _differs(found: pa.Schema, table: Table) -> str:
     """Why a segment is not one of this table's; empty if it is."""
     for wanted in table.arrow_schema():
         place = found.get_field_index(wanted.name)
+        if place < 0 and wanted.nullable:
+            continue  # older than the column: nobody knows
         if place < 0:
             return f"it has no column {wanted.name}"
         kind = found.field(place).type

@@ -113,7 +113,7 @@ STEPS = (
         needed=_HEADERLESS,
     ),
     Step("ordered_arrivals", ordered_arrivals, ("facts", "queued"), needed=_HEADERLESS),
-    Step("untraced_journeys", untraced_journeys, ("facts", "queued", "listeners"), needed=_HEADERLESS),
+    Step("untraced_journeys", untraced_journeys, ("facts", "queued", "listeners", "wills"), needed=_HEADERLESS),
     # Clients that listen for themselves and for a group.
     Step("mixed_arrivals", mixed_arrivals, ("facts", "deliveries", "memberships", "expectations"), needed=_MIXED),
     Step(

@@ -127,7 +127,7 @@ def _ledger(summary: Summary) -> Text:
         (f"expected {format_count(counts.expected)}   delivered {format_count(counts.delivered)}   ", ""),
         (f"lost {format_count(counts.lost)}", "bold red" if counts.lost else ""),
     ]
-    others = ("indeterminate", "duplicates", "reordered", "late", "unexpected", "recovered", "retained")
+    others = ("indeterminate", "duplicates", "reordered", "late", "unexpected", "recovered", "retained", "wills")
     parts += [(f"   {name} {format_count(count)}", "") for name in others if (count := getattr(counts, name))]
     return _line("LEDGER", *parts)
 

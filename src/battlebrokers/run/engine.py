@@ -238,10 +238,11 @@ class Engine:
         }
 
 
-def _node_row(role: str, plan: DevicePlan | ClientPlan) -> tuple[str, int, str, str, str]:
+def _node_row(role: str, plan: DevicePlan | ClientPlan) -> tuple[str, int, str, str, str, str | None]:
     connection = plan.connection
     protocol = f"{connection.protocol} {connection.version} {connection.transport}"
-    return role, plan.number, plan.name, plan.fleet, protocol.rstrip()
+    will_topic = connection.will.topic if connection.will is not None else None
+    return role, plan.number, plan.name, plan.fleet, protocol.rstrip(), will_topic
 
 
 async def _in_crowds(actions: Iterable[Coroutine[Any, Any, None]], at_once: int) -> None:

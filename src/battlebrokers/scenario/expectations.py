@@ -45,6 +45,7 @@ COUNTS: Final[dict[str, str]] = {
     "duplicates": "arrivals beyond the first",
     "reordered": "deliveries after a later message",
     "unexpected": "arrivals nobody asked for",
+    "wills": "arrivals that were last wills of devices or clients",
     "late": "deliveries after the load had ended",
     "connect_failures": "connections that were refused or timed out",
     "subscribe_failures": "subscriptions that were refused or timed out",

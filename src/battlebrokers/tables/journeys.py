@@ -23,7 +23,7 @@ JOURNEYS = Table(
         Column("sent_ns", "int64", "Actual send time.", nullable=True),
         Column("acked_ns", "int64", "When the publisher's completion contract was met.", nullable=True),
         Column("received_ns", "int64", "First arrival; null if none.", nullable=True),
-        Column("outcome", "string", "`delivered`, `lost` (acknowledged, or QoS 0 and sent, never seen), `indeterminate` (unacknowledged, never seen), `unexpected` (arrived though nobody asked)."),
+        Column("outcome", "string", "`delivered`, `lost` (acknowledged, or QoS 0 and sent, never seen), `indeterminate` (unacknowledged, never seen), `unexpected` (arrived though nobody asked), `will` (the last will of a device or client, owed to nobody)."),
         Column("recovered", "bool", "Delivered though never acknowledged to the publisher."),
         Column("late", "bool", "Delivered only after the drain began."),
         Column("reordered", "bool", "Arrived after a later message of the same device, topic and listener."),

@@ -73,6 +73,7 @@ LEDGER = Table(
         Column("duplicates", "int64", "Further arrivals beyond the first."),
         Column("duplicates_flagged", "int64", "Those that carried the DUP flag."),
         Column("unexpected", "int64", "Arrivals nobody asked for."),
+        Column("wills", "int64", "Arrivals that were the last will of a device or client."),
         Column("late", "int64", "Arrived only after the drain began (part of delivered)."),
         Column("reordered", "int64", "Arrived after a later message (part of delivered)."),
         Column("retained", "int64", "Kept messages among the delivered."),

@@ -38,6 +38,7 @@ NODES = Table(
         Column("name", "string", "Its name, `fleet-index`."),
         Column("fleet", "string", "The fleet it belongs to."),
         Column("protocol", "string", "The protocol it speaks, e.g. `mqtt 3.1.1 tcp`."),
+        Column("will_topic", "string", "Where the broker publishes its last will; null if it has none.", nullable=True),
         Column("worker", "string", "The worker process it lived in."),
     ),
 )

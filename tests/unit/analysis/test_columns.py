@@ -89,3 +89,10 @@ def test_reporting_a_run_does_not_load_pandas(make_run, tmp_path):
         "sys.exit('pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, check=False).returncode == 0
+
+
+def test_groups_with_an_empty_name_are_sorted_among_the_others():
+    rows = pa.table({"fleet": ["b", "", None, "a", ""], "n": pa.array([1, 2, 3, 4, 5], pa.int64())})
+    assert sums_by(rows, ["fleet"], ["n"]) == [
+        {"fleet": "", "n": 7}, {"fleet": "a", "n": 4}, {"fleet": "b", "n": 1}, {"fleet": None, "n": 3},
+    ]  # fmt: skip

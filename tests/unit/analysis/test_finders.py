@@ -116,7 +116,7 @@ def test_growing_memory_is_found_in_the_samples(make_run):
     assert findings(run)["memory-growth"].sentence == "Memory of broker grew from 50 MiB to 340 MiB in 30 s."
 
 
-@pytest.mark.parametrize("name", ["reordered", "unexpected", "late", "recovered", "retained", "indeterminate"])
+@pytest.mark.parametrize("name", ["reordered", "unexpected", "wills", "late", "recovered", "retained", "indeterminate"])
 def test_oddities_of_the_ledger_are_said(make_run, name):
     run = make_run().healthy()
     run.rows["ledger"][0][name] = 4

@@ -241,3 +241,11 @@ def test_a_run_analysed_only_in_part_is_not_told_as_one_that_lost_nothing(make_r
     with pytest.raises(RunFolderError, match="only in part: ledger missing") as caught:
         build_summary(folder)
     assert f"bb analyze {folder.path}" in caught.value.hint
+
+
+def test_last_wills_are_counted_and_make_no_group_of_their_own(make_run):
+    run = make_run(expect=["wills == 2", "unexpected == 0"]).healthy()
+    run.ledger(fleet="", device=-1, topic="gone", wills=2)
+    summary = build_summary(run.write())
+    assert (summary.verdict, summary.messages.wills) == ("PASS", 2)
+    assert [group.fleet for group in summary.groups] == ["air"]

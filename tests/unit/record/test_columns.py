@@ -66,7 +66,7 @@ import sys, numpy as np
 from pathlib import Path
 from battlebrokers.record.recorder import Recorder
 recorder = Recorder(Path(sys.argv[1]), "w")
-recorder.nodes([("device", 0, "d-0", "d", "mqtt")])
+recorder.nodes([("device", 0, "d-0", "d", "mqtt", None)])
 recorder.publishes.add(1, 0, recorder.topic_id("t"), 0, 1, 1, 8, 1, 1, 2, 0, 0)
 recorder.deliveries.add(2, 0, 0, 0, 1, -1, 8, 10, 0)
 recorder.operation(("client", 0, "connect", 1, 2, "ok", None, "", None, None, None, None, True, False, 1))

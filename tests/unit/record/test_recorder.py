@@ -18,7 +18,7 @@ def test_what_cannot_be_written_counts_and_the_rest_is_written(tmp_path, monkeyp
         raise ValueError("nobody foresaw this")
 
     monkeypatch.setattr(nodes, "write", fail_once)
-    row = ("device", 0, "d-1", "air", "mqtt 3.1.1 tcp")
+    row = ("device", 0, "d-1", "air", "mqtt 3.1.1 tcp", None)
     recorder.nodes([row, row])
     while not recorder.failure:
         assert recorder._thread.is_alive()

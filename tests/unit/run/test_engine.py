@@ -14,13 +14,15 @@ from battlebrokers.run.host import boot_id
 from battlebrokers.run.messages import Prepare
 from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import read_scenario
-from battlebrokers.tables import OPERATIONS
+from battlebrokers.tables import NODES, OPERATIONS
 from support.waiting import eventually
 
 THREE = """
 name: three
 fleets:
-  air: {devices: 3, topic: "air/{index}", payload: {random_bytes: 64}, every: 1s, qos: 0}
+  air:
+    {devices: 3, topic: "air/{index}", payload: {random_bytes: 64}, every: 1s, qos: 0,
+     will: {topic: "gone/{index}", payload: bye}}
 phases: {connect: 1000/s, measure: 1s}
 """
 CONNECT, DISCONNECT = 0x10, 0xE0
@@ -63,3 +65,5 @@ async def test_a_connect_that_waits_for_others_counts_from_its_planned_time_and_
     due = [row["started_ns"] for row in connects]
     assert [after - before for before, after in itertools.pairwise(due)] == [MILLISECOND_NS] * 2
     assert due[1] < connects[0]["ended_ns"], "it was due before the first was let in"
+    nodes = pq.read_table(tmp_path / NODES.folder).to_pylist()
+    assert [row["will_topic"] for row in nodes] == ["gone/1", "gone/2", "gone/3"]

@@ -1,7 +1,7 @@
 """Payloads too small for a header: the n-th message sent to a listener on a topic is the n-th it received there.
 
 Taken only when such arrivals exist. What comes in surplus is a further copy of the last message; what comes on a
-topic the listener was owed nothing on is unexpected.
+topic the listener was owed nothing on is a last will, if somebody's is published there, or else unexpected.
 """
 
 from __future__ import annotations
@@ -73,11 +73,16 @@ def ordered_arrivals(facts: Facts, queued: DataFrame) -> DataFrame:
     )
 
 
-def untraced_journeys(facts: Facts, queued: DataFrame, listeners: DataFrame) -> DataFrame:
-    """Those that found none: unexpected, each for itself."""
+def untraced_journeys(facts: Facts, queued: DataFrame, listeners: DataFrame, wills: DataFrame) -> DataFrame:
+    """Those that found none, each for itself: somebody's last will, or unexpected."""
     time = facts.timeframe
     clients = listeners.where(F.col("share").isNull()).select("client", "client_fleet")
-    rows = queued.where(F.col("flow").isNull()).join(F.broadcast(clients), "client", "left")
+    planned = wills.withColumn("will", F.lit("will"))
+    rows = (
+        queued.where(F.col("flow").isNull())
+        .join(F.broadcast(clients), "client", "left")
+        .join(F.broadcast(planned), "topic", "left")
+    )
     received_ns = F.col("received_ns")
     no, none_long = F.lit(False), F.lit(None).cast("long")
     columns: dict[str, Column] = {
@@ -95,7 +100,7 @@ def untraced_journeys(facts: Facts, queued: DataFrame, listeners: DataFrame) -> 
         "sent_ns": none_long,
         "acked_ns": none_long,
         "received_ns": received_ns,
-        "outcome": F.lit("unexpected"),
+        "outcome": F.coalesce("will", F.lit("unexpected")),
         "recovered": no,
         "late": time.is_late(received_ns),
         "reordered": no,

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 def ledger(journeys: DataFrame) -> DataFrame:
     """The rows of the table `ledger`."""
     outcome = F.col("outcome")
-    expected, delivered = outcome != "unexpected", outcome == "delivered"
+    expected, delivered, unexpected = owed(), outcome == "delivered", outcome == "unexpected"
     rows = journeys.groupBy(
         "phase",
         F.coalesce("fleet", F.lit("")).alias("fleet"),
@@ -28,7 +28,8 @@ def ledger(journeys: DataFrame) -> DataFrame:
         F.sum(F.when(expected, F.col("duplicates")).otherwise(F.lit(0))).alias("duplicates"),
         F.sum(F.when(expected, F.col("duplicates_flagged")).otherwise(F.lit(0))).alias("duplicates_flagged"),
         # Every arrival nobody asked for counts, copies too.
-        F.sum(F.when(expected, F.lit(0)).otherwise(1 + F.col("duplicates"))).alias("unexpected"),
+        F.sum(F.when(unexpected, 1 + F.col("duplicates")).otherwise(F.lit(0))).alias("unexpected"),
+        _how_many(outcome == "will").alias("wills"),
         _how_many(delivered & F.col("late")).alias("late"),
         _how_many(F.col("reordered")).alias("reordered"),
         _how_many(delivered & F.col("retained")).alias("retained"),
@@ -37,6 +38,11 @@ def ledger(journeys: DataFrame) -> DataFrame:
     no_loss, no_copies = F.col("lost") == 0, F.col("duplicates") == 0
     kept = F.when(F.col("qos") == 0, F.lit(True)).when(F.col("qos") == 1, no_loss).otherwise(no_loss & no_copies)
     return rows.withColumn("promise_kept", kept)
+
+
+def owed() -> Column:
+    """Whether a journey is one of a message somebody was owed."""
+    return ~F.col("outcome").isin("unexpected", "will")
 
 
 def _how_many(condition: Column) -> Column:

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from battlebrokers.pipeline.audience import Facts
+from battlebrokers.pipeline.steps.ledger import owed
 
 _COUNTS = ("messages", "payload_bytes", "wire_bytes", "planned", "unsent", "held", "expected", "arrived")
 _LONGEST_S = 1_000_000
@@ -82,7 +83,7 @@ def _owed(facts: Facts, journeys: DataFrame) -> DataFrame:
     """What was sent and what had arrived, second by second: their difference is in flight."""
     second_at = facts.timeframe.second_at
     pairs = (
-        journeys.where((F.col("outcome") != "unexpected") & ~F.col("retained"))
+        journeys.where(owed() & ~F.col("retained"))
         .groupBy(
             F.col("client_fleet").alias("fleet"),
             second_at(F.col("sent_ns")).alias("sent_at"),
