@@ -230,6 +230,7 @@ def _write_people(root: RunFolder, shape: Shape, start_ns: int) -> None:
             "granted_qos": [shape.qos if it else None for it in is_subscribe],
             "session_present": [None if it else False for it in is_subscribe],
             "persistent": np.zeros(count, bool),
+            "session_expiry_s": pa.nulls(count, pa.int64()),
             "attempt": np.ones(count, np.int64),
         },
     )

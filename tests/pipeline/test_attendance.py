@@ -64,6 +64,40 @@ def test_a_persistent_session_outlives_its_connection_for_qos_1() -> None:
     assert [owed(spells, at_s, 0) for at_s in (3, 4.9, 6, 6.9, 7.1)] == [OWED, UNCERTAIN, OFF, OFF, OWED]
 
 
+@pytest.mark.parametrize(
+    ("back_s", "claim"),
+    [(14.5, OWED), (14.9, UNCERTAIN), (15.1, UNCERTAIN), (15.5, OFF), (100, OFF)],
+)
+@pytest.mark.parametrize("present", [True, False])
+def test_a_session_that_expired_owes_nothing_of_the_absence(back_s: float, claim: int, present: bool) -> None:
+    lasting = {"persistent": True, "session_expiry_s": 10}
+    operations = [
+        operation("connect", 1, **lasting),
+        operation("subscribe", 2, **lasting),
+        operation("disconnect", 5, **lasting),
+        operation("connect", back_s, session_present=present, **lasting),
+        operation("subscribe", back_s + 1, **lasting),
+    ]
+    spells = attendance(operations).spells
+    assert [owed(spells, at_s, 1) for at_s in (3, 4.9, 6, 14.4, back_s + 2)] == [OWED, claim, claim, claim, OWED]
+    assert owed(spells, back_s + 0.5, 1) == (OWED if present else OFF)
+
+
+def test_a_session_may_expire_in_one_absence_and_not_in_the_next() -> None:
+    lasting = {"persistent": True, "session_expiry_s": 2}
+    operations = [
+        operation("connect", 1, **lasting),
+        operation("subscribe", 2, **lasting),
+        operation("lost", 5, **lasting),
+        operation("connect", 9, session_present=False, **lasting),
+        operation("subscribe", 9.5, **lasting),
+        operation("lost", 12, **lasting),
+        operation("connect", 13, session_present=True, **lasting),
+    ]
+    spells = attendance(operations).spells
+    assert [owed(spells, at_s, 1) for at_s in (4.9, 6, 10, 11.9, 12.5, 14)] == [UNCERTAIN, OFF, *[OWED] * 4]
+
+
 def test_a_connection_taken_over_without_a_farewell_ends_a_clean_session() -> None:
     operations = [operation("connect", 1), operation("subscribe", 2), operation("connect", 5)]
     spells = attendance(operations).spells

@@ -258,6 +258,23 @@ def test_an_absent_client_is_owed_what_its_session_promises(tmp_path, analysed, 
     assert (found["expected"], found["delivered"], found["lost"]) == ((3, 3, 0) if persistent else (2, 2, 0))
 
 
+def test_what_an_expired_session_missed_is_not_lost(tmp_path, analysed):
+    evidence = Evidence(tmp_path / "run")
+    evidence.connect(0, persistent=True, expiry_s=2)
+    evidence.subscribe(0, "t", persistent=True, expiry_s=2)
+    evidence.publish(0, 0, 100)
+    evidence.deliver(0, 0, 0, 100, 110)
+    evidence.leave(0, 1000, persistent=True)
+    for seq, at_ms in enumerate([1500, 3500], 1):
+        evidence.publish(0, seq, at_ms)
+    evidence.connect(0, 5000, persistent=True, expiry_s=2)
+    evidence.subscribe(0, "t", 5100, persistent=True, expiry_s=2)
+    evidence.publish(0, 3, 7000)
+    evidence.deliver(0, 0, 3, 7000, 7010)
+    found = ledger(analysed(evidence.write()))
+    assert (found["expected"], found["delivered"], found["lost"], found["indeterminate"]) == (2, 2, 0, 0)
+
+
 def test_a_kept_message_is_owed_to_whoever_subscribes_later(tmp_path, analysed):
     evidence = Evidence(tmp_path / "run")
     evidence.publish(0, 0, 100, retain=True)

@@ -26,22 +26,28 @@ class Evidence:
         self._nodes: set[tuple[str, int]] = set()
         self._wills: dict[tuple[str, int], str] = {}
 
-    def connect(self, client: int, at_ms: float = -900, *, persistent: bool = False, present: bool = False) -> None:
-        row = ("connect", at(at_ms), at(at_ms) + 1000, "ok", None, "", None, None, None, None, present, persistent, 1)
+    def connect(
+        self, client: int, at_ms: float = -900, *, persistent: bool = False, present: bool = False,
+        expiry_s: int | None = None,
+    ) -> None:  # fmt: skip
+        row = (
+            "connect", at(at_ms), at(at_ms) + 1000, "ok", None, "", None, None, None, None, present, persistent,
+            expiry_s, 1,
+        )  # fmt: skip
         self._operation("client", client, row)
 
     def subscribe(
         self, client: int, topic_filter: str, at_ms: float = -800, *, qos: int = 1, share: str | None = None,
-        persistent: bool = False,
+        persistent: bool = False, expiry_s: int | None = None,
     ) -> None:  # fmt: skip
         row = (
             "subscribe", at(at_ms), at(at_ms) + 1000, "ok", None, "", topic_filter, share, qos, qos, None, persistent,
-            1,
+            expiry_s, 1,
         )  # fmt: skip
         self._operation("client", client, row)
 
     def leave(self, client: int, at_ms: float, kind: str = "lost", *, persistent: bool = False) -> None:
-        row = (kind, at(at_ms), at(at_ms), "ok", None, "", None, None, None, None, None, persistent, 1)
+        row = (kind, at(at_ms), at(at_ms), "ok", None, "", None, None, None, None, None, persistent, None, 1)
         self._operation("client", client, row)
 
     def publish(

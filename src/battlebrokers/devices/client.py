@@ -23,8 +23,7 @@ class Client(Node):
     def __init__(
         self, plan: ClientPlan, link: Link, stopwatch: Stopwatch, subscriptions: Mapping[FilterPlan, str] | None = None
     ) -> None:
-        persistent = not plan.connection.clean or plan.connection.session_expiry_s > 0
-        super().__init__(plan.number, link, stopwatch, persistent=persistent, seed=plan.seed, away=plan.away)
+        super().__init__(plan.number, link, stopwatch, plan.connection, seed=plan.seed, away=plan.away)
         asked = subscriptions if subscriptions is not None else {f: f.filter for f in plan.subscriptions}
         self.subscriptions = tuple(Subscription(f.filter, f.qos, f.share) for f in asked)
         self._meant = {f.filter: meant for f, meant in asked.items() if meant != f.filter}

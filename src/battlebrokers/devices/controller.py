@@ -231,7 +231,7 @@ class Controller:
         self.rows.append(
             (
                 "orchestrator", who.role, who.number, kind, started_ns, self._now_ns(), outcome, status or None, detail,
-                who.topic, None, None, None, None, False, 1,
+                who.topic, None, None, None, None, False, None, 1,
             )
         )  # fmt: skip
 

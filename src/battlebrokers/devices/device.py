@@ -50,8 +50,7 @@ class Device(Node):
         self, plan: DevicePlan, link: Link, stopwatch: Stopwatch, schedule: Schedule, source: PayloadSource,
         rearm: Callable[[Device, int], None],
     ) -> None:  # fmt: skip
-        persistent = not plan.connection.clean or plan.connection.session_expiry_s > 0
-        super().__init__(plan.number, link, stopwatch, persistent=persistent, seed=plan.seed, away=plan.away)
+        super().__init__(plan.number, link, stopwatch, plan.connection, seed=plan.seed, away=plan.away)
         self.index = 0
         self._topics = tuple(topic.encode() for topic in plan.topics)
         self._topic_ids = tuple(stopwatch.recorder.topic_id(topic) for topic in plan.topics)

@@ -13,26 +13,29 @@ from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.backoff import backoff_delays
 from battlebrokers.protocols.base import Link
-from battlebrokers.scenario.plan import AwayPlan
+from battlebrokers.scenario.plan import AwayPlan, ConnectionPlan
 
 
 class Node:
     """Base of `Device` and `Client`."""
 
     __slots__ = (
-        "_absent", "_away", "_connected_once", "_returning", "_seed", "attempts", "connected", "link", "number",
-        "persistent", "refusal", "stopped", "stopwatch",
+        "_absent", "_away", "_connected_once", "_connection", "_returning", "_seed", "attempts", "connected", "link",
+        "number", "refusal", "session_s", "stopped", "stopwatch",
     )  # fmt: skip
 
     role = "node"
 
     def __init__(
-        self, number: int, link: Link, stopwatch: Stopwatch, *, persistent: bool, seed: int, away: AwayPlan | None
-    ) -> None:
+        self, number: int, link: Link, stopwatch: Stopwatch, connection: ConnectionPlan, *, seed: int,
+        away: AwayPlan | None,
+    ) -> None:  # fmt: skip
         self.number = number
         self.link = link
         self.stopwatch = stopwatch
-        self.persistent = persistent
+        self.session_s = connection.lasts_s()
+        """How long its session outlives a connection: 0 not at all, None without end."""
+        self._connection = connection
         self.connected = False
         self.stopped = False
         self.attempts = 0
@@ -56,6 +59,7 @@ class Node:
             self._operation("connect", started_ns, outcome, reason=error.code, detail=error.message)
             self.refusal = error.message
             return False
+        self.session_s = self._connection.lasts_s(opened.session_expiry_s)
         self._operation(
             "connect", started_ns, "ok", ended_ns=opened.received_ns, session_present=opened.session_present
         )
@@ -177,7 +181,8 @@ class Node:
                 detail,
                 *subscription,
                 session_present,
-                self.persistent,
+                self.session_s != 0,
+                self.session_s or None,
                 min(self.attempts, 32_767),
             )
         )

@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from battlebrokers.clock import MILLISECOND_NS
+from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 
 OFF, UNCERTAIN, OWED = 0, 1, 2
 """What is owed: nothing; perhaps (nobody can say); the message. Ordered: the stronger claim wins."""
@@ -46,6 +46,7 @@ class Operation:
     granted_qos: int | None
     session_present: bool | None
     persistent: bool
+    session_expiry_s: int | None = None
 
     @property
     def moment_ns(self) -> int:
@@ -133,7 +134,11 @@ class _Diary:
         self.connections: list[Connected] = []
         self._open: dict[tuple[str, str | None], Spell] = {}
         self._away = False
+        self._left_ns = 0
+        self._left: range = range(0)
+        """Which spells ended when it left."""
         self._persistent = False
+        self._expiry_s: int | None = None
 
     def note(self, operation: Operation) -> None:
         """Take in the next operation; those without effect are passed over."""
@@ -167,6 +172,8 @@ class _Diary:
         kept = self._persistent and operation.session_present is not False
         if self._open and not self._away and not kept:
             self._leave(now_ns, UNCERTAIN)
+        if self._away:
+            self._expire(now_ns)
         for key, spell in list(self._open.items()):
             if self._away:
                 self._end(spell, now_ns, spell.steady)
@@ -174,13 +181,13 @@ class _Diary:
         if not kept:
             self._open.clear()
         self._away = False
-        self._persistent = operation.persistent
+        self._persistent, self._expiry_s = operation.persistent, operation.session_expiry_s
 
     def _subscribe(self, operation: Operation, topic_filter: str) -> None:
         now_ns = operation.moment_ns
         granted_qos = operation.granted_qos if operation.granted_qos is not None else 0
         share = operation.share
-        self._persistent = operation.persistent
+        self._persistent, self._expiry_s = operation.persistent, operation.session_expiry_s
         self.subscriptions.append(
             Subscribed(
                 self.client,
@@ -203,13 +210,28 @@ class _Diary:
         if self._away:
             return
         shaky = Owed(unsure, OWED if self._persistent else unsure)
+        first = len(self.spells)
         for key, spell in list(self._open.items()):
             self._end(spell, now_ns, shaky)
             self._open[key] = replace(spell, start_ns=now_ns, steady=Owed(OFF, OWED))
         if self._persistent:
             self._away = True
+            self._left_ns, self._left = now_ns, range(first, len(self.spells))
         else:
             self._open.clear()
+
+    def _expire(self, back_ns: int) -> None:
+        """It comes back, perhaps after its session ended: then the broker had to forget what it kept until then."""
+        if self._expiry_s is None:
+            return
+        over_ns = back_ns - self._left_ns - self._expiry_s * SECOND_NS
+        if over_ns < -GRACE_NS:
+            return
+        claim = UNCERTAIN if over_ns <= GRACE_NS else OFF
+        for place in self._left:
+            qos0 = self.spells[place].shaky.qos0
+            self.spells[place] = replace(self.spells[place], shaky=Owed(qos0, max(qos0, claim)))
+        self._open = {key: replace(spell, steady=Owed(OFF, claim)) for key, spell in self._open.items()}
 
     def _end(self, spell: Spell, now_ns: int, shaky: Owed) -> None:
         shaky_ns = max(spell.start_ns, now_ns - GRACE_NS)

@@ -25,7 +25,7 @@ from battlebrokers.tables import ACKS, DELIVERIES, NODES, OPERATIONS, PUBLISHES
 _ROWS_PER_PARTITION = 1_500_000
 _OPERATION_COLUMNS = (
     "node", "kind", "started_ns", "ended_ns", "outcome", "filter", "share", "granted_qos", "session_present",
-    "persistent",
+    "persistent", "session_expiry_s",
 )  # fmt: skip
 
 

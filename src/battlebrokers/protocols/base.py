@@ -167,6 +167,8 @@ class Opened:
     session_present: bool
     reason: int
     received_ns: int
+    session_expiry_s: int | None = None
+    """How long the broker keeps the session, where it decides otherwise than asked."""
 
 
 @dataclass(frozen=True, slots=True)

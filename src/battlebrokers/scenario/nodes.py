@@ -90,6 +90,10 @@ class TlsPlan:
     check_hostname: bool
 
 
+SESSION_FOREVER_S = 2**32 - 1
+"""The session expiry that means never, in MQTT 5."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionPlan:
     """How one node connects. `transport`: tcp, tls, ws, wss; it and `version` are empty unless it speaks MQTT."""
@@ -109,6 +113,18 @@ class ConnectionPlan:
     will: WillPlan | None
     tls: TlsPlan | None
     source_address: str | None = None
+
+    def lasts_s(self, granted_s: int | None = None) -> int | None:
+        """How long the session is kept for the next connection: 0 not at all, None without end.
+
+        `granted_s` is what an MQTT 5 broker decided instead of what was asked.
+        """
+        if self.clean:
+            return 0  # whatever the broker still has, our next connect makes it forget
+        if self.version != "5":
+            return None
+        expiry_s = self.session_expiry_s if granted_s is None else granted_s
+        return None if expiry_s == SESSION_FOREVER_S else expiry_s
 
 
 @dataclass(frozen=True, slots=True)

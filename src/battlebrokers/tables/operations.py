@@ -23,7 +23,8 @@ OPERATIONS = Table(
         Column("asked_qos", "int8", "QoS asked for in a subscribe.", nullable=True),
         Column("granted_qos", "int8", "QoS the broker granted.", nullable=True),
         Column("session_present", "bool", "Whether the broker still had the session at connect.", nullable=True),
-        Column("persistent", "bool", "Whether the session outlives the connection."),
+        Column("persistent", "bool", "Whether the session outlives the connection and is taken up again."),
+        Column("session_expiry_s", "int64", "How long it does, in seconds: as asked for, or as the broker said; null if it has no end, or there is none to outlive.", nullable=True),
         Column("attempt", "int16", "1 for the first try, counting up with each reconnect."),
     ),
 )

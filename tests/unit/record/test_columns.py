@@ -69,7 +69,7 @@ recorder = Recorder(Path(sys.argv[1]), "w")
 recorder.nodes([("device", 0, "d-0", "d", "mqtt", None)])
 recorder.publishes.add(1, 0, recorder.topic_id("t"), 0, 1, 1, 8, 1, 1, 2, 0, 0)
 recorder.deliveries.add(2, 0, 0, 0, 1, -1, 8, 10, 0)
-recorder.operation(("client", 0, "connect", 1, 2, "ok", None, "", None, None, None, None, True, False, 1))
+recorder.operation(("client", 0, "connect", 1, 2, "ok", None, "", None, None, None, None, True, False, None, 1))
 recorder.finish(3)
 assert not recorder.failure, recorder.failure
 assert "pandas" not in sys.modules

@@ -19,7 +19,7 @@ def test_a_recorder_that_keeps_nothing_hands_out_the_same_tokens_and_writes_only
     log.complete([0, 5, 6], 30, False, 0)
     log.resent([1])
     recorder.deliveries.add(500, 3, 7, 1, 400, -1, 64, 90, 0)
-    recorder.operation(("client", 1, "connect", 1, 2, "ok", None, "", None, None, None, None, None, False, 1))
+    recorder.operation(("client", 1, "connect", 1, 2, "ok", None, "", None, None, None, None, None, False, None, 1))
     recorder.turn(10**10)
     recorder.finish(10**10)
     assert recorder.overflow == 0

@@ -101,7 +101,8 @@ class MqttLink(Sender):
             raise refusal(answer, self.version, place)
         if self.connection is not made:
             raise LinkError(f"{place} accepted the connection and closed it at once")
-        return Opened(answer.session_present, answer.reason, self.welcome_ns)
+        expiry_s = answer.properties.session_expiry_s
+        return Opened(answer.session_present, answer.reason, self.welcome_ns, expiry_s)
 
     def welcomed(self, connection: Connection, answer: ConnAck, at_ns: int) -> None:
         """CONNACK came: from here on the link is usable, whatever else is in the same chunk."""

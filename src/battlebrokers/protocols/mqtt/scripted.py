@@ -112,7 +112,7 @@ class ScriptedMqttLink(Talk):
             self._discard(inner)
             raise
         self.ready = True
-        return Opened(opened.session_present, opened.reason, max(self.heard_ns, opened.received_ns))
+        return replace(opened, received_ns=max(self.heard_ns, opened.received_ns))
 
     def _credentials(self) -> LinkOptions:
         options, script = self.options, self.script
