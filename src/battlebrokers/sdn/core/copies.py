@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
 from battlebrokers.sdn.core.frames import IPV4_TYPE
 from battlebrokers.sdn.core.instructions import Actions, Match, Output, Rewrite, Rule
-from battlebrokers.sdn.core.network import Network, Port
+from battlebrokers.sdn.core.network import Forest, Network, Port, Tree
 from battlebrokers.sdn.core.resources import Mode, Resource, Source
 
 
 class Copies:
-    """One resource's copies. Subscribers nobody has seen yet get theirs once they are seen."""
+    """One resource's copies. Subscribers nobody has seen yet get theirs once they are seen.
 
-    def __init__(self, resource: Resource, network: Network) -> None:
+    `forest` is the network's; only tree mode needs it.
+    """
+
+    def __init__(self, resource: Resource, network: Network, forest: Forest = ()) -> None:
         self._resource = resource
         self._network = network
         self._seen = [
@@ -22,7 +25,7 @@ class Copies:
             for mac, ipv4 in resource.subscribers.items()
             if mac in network.hosts and network.is_up(network.hosts[mac].port)
         ]
-        self._forward = _relays(network, {port.switch for *_, port in self._seen}) if resource.mode is Mode.TREE else {}
+        self._forward = _relays(forest, {port.switch for *_, port in self._seen}) if resource.mode is Mode.TREE else {}
         self._ways: dict[int, dict[int, Port]] = {}
         if resource.mode is Mode.GROUP:
             self._ways = {switch: network.ways_to(switch) for switch in {port.switch for *_, port in self._seen}}
@@ -70,15 +73,14 @@ class Copies:
         return (Rewrite("eth_src", VIRTUAL_MAC), Rewrite("ipv4_src", self._resource.address), *addressed)
 
 
-def _relays(network: Network, wanting: set[int]) -> dict[int, list[int]]:
-    """Switch → the ports of the resource's tree behind which somebody wants a copy. A tree for each part of a network
-    that fell apart."""
+def _relays(forest: Forest, wanting: set[int]) -> dict[int, list[int]]:
+    """Switch → the ports of its tree behind which somebody wants a copy.
+
+    Who subscribes only prunes the trees: switches change one after the other, and as long as some follow the old
+    subscriptions and some the new, nothing runs in circles and nobody who stays misses a message or gets it twice.
+    """
     relays: dict[int, list[int]] = {}
-    left = set(network.ports)
-    while left:
-        root = _middle(network, wanting & left) if wanting & left else min(left)
-        tree = network.tree(root)
-        left -= set(tree)
+    for tree in forest:
         if wanting & set(tree):
             for switch, neighbours in tree.items():
                 ports = [port.number for other, port in neighbours.items() if _any_behind(tree, switch, other, wanting)]
@@ -86,23 +88,7 @@ def _relays(network: Network, wanting: set[int]) -> dict[int, list[int]]:
     return relays
 
 
-def _middle(network: Network, wanting: set[int]) -> int:
-    """The switch nearest to all who want a copy; the lowest of several."""
-    return min(sorted(network.ports), key=lambda switch: _far(network, switch, wanting))
-
-
-def _far(network: Network, switch: int, wanting: set[int]) -> tuple[int, int]:
-    tree = network.tree(switch)
-    distance, edge, total, seen = 0, {switch}, 0, {switch}
-    while edge:
-        total += distance * len(edge & wanting)
-        edge = {other for one in edge for other in tree.get(one, {})} - seen
-        seen |= edge
-        distance += 1
-    return -len(seen & wanting), total
-
-
-def _any_behind(tree: dict[int, dict[int, Port]], switch: int, other: int, wanting: set[int]) -> bool:
+def _any_behind(tree: Tree, switch: int, other: int, wanting: set[int]) -> bool:
     seen, waiting = {switch}, [other]
     while waiting:
         one = waiting.pop()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -18,6 +19,11 @@ class Port:
 
     def __str__(self) -> str:
         return f"s{self.switch}:{self.number}"
+
+
+Tree: TypeAlias = dict[int, dict[int, Port]]
+"""Switch → neighbour in the tree → the port that leads there."""
+Forest: TypeAlias = tuple[Tree, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,11 @@ class Network:
         """A host is no longer known."""
         return replace(self, hosts={other: host for other, host in self.hosts.items() if other != mac})
 
+    def without_hosts_down(self, switch: int) -> Network:
+        """Hosts behind ports of a switch that are not up are forgotten: they may turn up elsewhere."""
+        stay = {m: host for m, host in self.hosts.items() if host.port.switch != switch or self.is_up(host.port)}
+        return replace(self, hosts=stay)
+
     def is_up(self, port: Port) -> bool:
         """Whether frames can leave there."""
         return port.number in self.ports.get(port.switch, ())
@@ -106,14 +117,39 @@ class Network:
                     waiting.append(switch)
         return ways
 
-    def tree(self, root: int) -> dict[int, dict[int, Port]]:
-        """The shortest ways to `root` as a tree without directions: switch → neighbour in the tree → port."""
-        tree: dict[int, dict[int, Port]] = {root: {}} if root in self.ports else {}
+    def tree(self, root: int) -> Tree:
+        """The shortest ways to `root` as a tree without directions."""
+        tree: Tree = {root: {}} if root in self.ports else {}
         for switch, port in self.ways_to(root).items():
             neighbour = self.links[port].switch
             tree.setdefault(switch, {})[neighbour] = port
             tree.setdefault(neighbour, {})[switch] = self.links[port]
         return tree
+
+    def forest(self) -> Forest:
+        """One tree from the middle of each part of a network that fell apart; the same whoever subscribes."""
+        beside: dict[int, set[int]] = {switch: set() for switch in self.ports}
+        for one, other in self.links.items():
+            beside[one.switch].add(other.switch)
+        trees: list[Tree] = []
+        left = set(self.ports)
+        while left:
+            part = sorted(_distances(beside, min(left)))
+            trees.append(self.tree(min(part, key=lambda switch: sum(_distances(beside, switch).values()))))
+            left -= set(part)
+        return tuple(trees)
+
+
+def _distances(beside: dict[int, set[int]], start: int) -> dict[int, int]:
+    """Links to every switch that can be reached."""
+    found = {start: 0}
+    waiting = deque([start])
+    while waiting:
+        one = waiting.popleft()
+        for other in beside[one] - found.keys():
+            found[other] = found[one] + 1
+            waiting.append(other)
+    return found
 
 
 def _tidied(network: Network) -> Network:

@@ -61,7 +61,9 @@ def wanted_tables(
 
     A switch that can answer ARP itself does so for hosts that are known; the controller does it for all others.
     """
-    copies = {resource.address: Copies(resource, network) for resource in directory.resources.values()}
+    in_trees = any(resource.mode is Mode.TREE for resource in directory.resources.values())
+    forest = network.forest() if in_trees else ()
+    copies = {resource.address: Copies(resource, network, forest) for resource in directory.resources.values()}
     return {
         switch: _tables(switch, directory, network, copies, answers_arp[switch], QUESTIONS if metered[switch] else None)
         for switch in network.ports
