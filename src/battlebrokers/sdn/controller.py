@@ -290,7 +290,7 @@ class Controller:
 
     def _planned(self, switch: int, in_port: int, target: bytes) -> _Plan:
         address = str(IPv4Address(target)) if len(target) == 4 else ""
-        copies = broker.reactive_copies(self.state, Port(switch, in_port), address)
+        copies = broker.reactive_copies(self.state, Port(switch, in_port), address, "")
         if isinstance(copies, str):
             return _Plan((), 0, None, copies)
         legs = tuple(

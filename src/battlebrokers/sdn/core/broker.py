@@ -20,6 +20,7 @@ from battlebrokers.sdn.core.frames import (
     arp_question,
     beacon_frame,
     frame_type,
+    mac_text,
     read_arp,
     read_beacon,
     resource_of,
@@ -72,11 +73,14 @@ Decision = tuple[State, Orders]
 def switch_joined(
     state: State, switch: int, ports: frozenset[int], tables: Tables, skills: Skills, serial: str = ""
 ) -> Decision:
-    """A switch came, with what it already knows: only what differs is changed, deliveries go on."""
+    """A switch came, with what it already knows: only what differs is changed, deliveries go on.
+
+    What happened at its ports while it or we were away counts as if it happened now.
+    """
     state = _without_replaced(state, switch, serial)
     came = replace(
         state,
-        network=state.network.with_switch(switch, ports).with_serial(switch, serial),
+        network=state.network.with_switch(switch, ports).without_hosts_down(switch).with_serial(switch, serial),
         skills=state.skills | {switch: skills},
         known=state.known | {switch: tables},
         awaited=state.awaited - {switch},
@@ -121,11 +125,7 @@ def awaited_no_longer(state: State) -> Decision:
 
 def ports_changed(state: State, switch: int, up: frozenset[int]) -> Decision:
     """Ports came or went. The host behind a port that went down is forgotten: it may turn up elsewhere."""
-    network = state.network.with_switch(switch, up)
-    for host in state.network.hosts.values():
-        if host.port.switch == switch and host.port.number not in up:
-            network = network.without_host(host.mac)
-    return settled(replace(state, network=network))
+    return settled(replace(state, network=state.network.with_switch(switch, up).without_hosts_down(switch)))
 
 
 def directory_changed(state: State, directory: Directory) -> Decision:
@@ -266,20 +266,23 @@ def _plausible(arp: Arp) -> bool:
     return arp.sender_ipv4 != "0.0.0.0" and not is_resource(arp.sender_ipv4)  # noqa: S104 (an address in a frame)
 
 
-def reactive_copies(state: State, at: Port, address: str) -> dict[int, Actions] | str:
-    """What the controller sends for a message that came in at a port: switch → actions; or why nothing is sent."""
+def reactive_copies(state: State, at: Port, address: str, sender: str) -> dict[int, Actions] | str:
+    """What the controller sends for a message that came in at a port: switch → actions; or why nothing is sent.
+
+    `sender` is the MAC address it came from.
+    """
     resource = state.directory.resources.get(address)
     if resource is None or resource.mode is not Mode.REACTIVE:
         return UNKNOWN_RESOURCE
     host = state.network.host_at(at)
-    if host is not None and host.mac in resource.subscribers:
+    if sender in resource.subscribers or (host is not None and host.mac in resource.subscribers):
         return OWN_RESOURCE
     return Copies(resource, state.network).sent_by_controller()
 
 
 def _published(state: State, at: Port, address: str, frame: bytes) -> Decision:
     """Reactive mode: a copy for every subscriber, sent from the switch it is at."""
-    copies = reactive_copies(state, at, address)
+    copies = reactive_copies(state, at, address, mac_text(frame[6:12]))
     if isinstance(copies, str):
         return _dropped(state, copies)
     return state, {

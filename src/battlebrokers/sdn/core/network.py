@@ -86,8 +86,8 @@ class Network:
 
     def without_hosts_down(self, switch: int) -> Network:
         """Hosts behind ports of a switch that are not up are forgotten: they may turn up elsewhere."""
-        stay = {m: host for m, host in self.hosts.items() if host.port.switch != switch or self.is_up(host.port)}
-        return replace(self, hosts=stay)
+        gone = {mac for mac, host in self.hosts.items() if host.port.switch == switch and not self.is_up(host.port)}
+        return replace(self, hosts={mac: host for mac, host in self.hosts.items() if mac not in gone}) if gone else self
 
     def is_up(self, port: Port) -> bool:
         """Whether frames can leave there."""

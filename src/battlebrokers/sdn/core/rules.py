@@ -95,8 +95,8 @@ def _tables(
     return Tables({rule.key: rule for rule in rules}, groups, {questions.id: questions} if questions else {})
 
 
-def _to_resource(address: str, in_port: int | None = None) -> Match:
-    return Match(in_port=in_port, eth_dst=VIRTUAL_MAC, eth_type=IPV4_TYPE, ipv4_dst=address)
+def _to_resource(address: str, in_port: int | None = None, eth_src: str | None = None) -> Match:
+    return Match(in_port, eth_src, VIRTUAL_MAC, IPV4_TYPE, ipv4_dst=address)
 
 
 def _classified(switch: int, network: Network, meter: int | None) -> Iterator[Rule]:
@@ -108,6 +108,9 @@ def _classified(switch: int, network: Network, meter: int | None) -> Iterator[Ru
         if end.switch == switch:
             yield Rule(CLASSIFY, 90, Match(in_port=end.number), goto=TRANSIT)
     for host in network.hosts.values():
+        # Where it was seen it cannot be now, so it may turn up at any port.
+        if not network.is_up(host.port):
+            continue
         if host.port.switch == switch and host.port not in network.links:
             yield from _known(host)
         yield from _claimed(host)
@@ -139,12 +142,15 @@ def _claimed(host: Host) -> Iterator[Rule]:
 
 def _published(switch: int, resource: Resource, network: Network) -> Iterator[Rule]:
     """Table 2: on what may they publish, and what happens then?"""
+    own = f"{OWN_RESOURCE} {resource.address}"
     for mac in resource.subscribers:
         host = network.hosts.get(mac)
-        # By port, not by address: addresses can be forged.
-        if host is not None and host.port.switch == switch:
-            match = _to_resource(resource.address, host.port.number)
-            yield Rule(PUBLISH, 20, match, purpose=f"{OWN_RESOURCE} {resource.address}")
+        if host is None or not network.is_up(host.port):
+            # Nobody knows where it is: it is held back by its address, wherever it speaks.
+            yield Rule(PUBLISH, 20, _to_resource(resource.address, eth_src=mac), purpose=own)
+        elif host.port.switch == switch:
+            # By port, not by address: addresses can be forged.
+            yield Rule(PUBLISH, 20, _to_resource(resource.address, host.port.number), purpose=own)
     action = Output(CONTROLLER) if resource.mode is Mode.REACTIVE else ToGroup(resource.id)
     yield Rule(PUBLISH, 10, _to_resource(resource.address), (action,), purpose=f"{PUBLISHED} {resource.address}")
 
