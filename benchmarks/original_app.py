@@ -61,6 +61,9 @@ class OriginalBroker:
     def rule_removed(self, channel: Channel, key: tuple[int, int, Match], packets: int) -> None:
         """Nobody removes any."""
 
+    def order_refused(self, channel: Channel) -> None:
+        """It has no rules that could be refused but its first."""
+
     def hung_up(self, channel: Channel) -> None:
         """The benchmark is over."""
 

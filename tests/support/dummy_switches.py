@@ -116,12 +116,13 @@ class RealNetwork:
 
     def __init__(
         self, ovs: DummySwitches, folder: Path, background: LoopInBackground, ports: dict[int, frozenset[int]],
-        wires: list[tuple[Port, Port]], state: Path | None = None,
+        wires: list[tuple[Port, Port]], state: Path | None = None, **limits: int,
     ) -> None:  # fmt: skip
         self._ovs, self._folder, self._background = ovs, folder, background
         self.ports = ports
         self.wires = {end: other for one, two in wires for end, other in ((one, two), (two, one))}
         self.state = state
+        self._limits = limits
         self.openflow_port = 0
         self.controller: Controller
         self.edge = [Port(s, n) for s, numbers in ports.items() for n in numbers if Port(s, n) not in self.wires]
@@ -130,7 +131,7 @@ class RealNetwork:
 
     def start_controller(self) -> None:
         async def started() -> int:
-            self.controller = Controller(Store(self.state))
+            self.controller = Controller(Store(self.state), **self._limits)
             return await self.controller.start(port=self.openflow_port)
 
         self.openflow_port = self._background.run(started())
@@ -155,6 +156,19 @@ class RealNetwork:
                 words += ["--", "add-port", f"s{switch}", _name(end)]
                 words += ["--", "set", "interface", _name(end), f"ofport_request={number}", *kind]
         self._ovs.configure(*words[1:])
+
+    def cut_off(self, switch: int) -> None:
+        """Only its way to the controller: it goes on switching. With no controller at all it would forget its rules."""
+        self._call(switch, "tcp:127.0.0.1:1")
+        until(lambda: switch not in self.controller.channels, what="the end of the connection")
+
+    def connect(self, switch: int) -> None:
+        self._call(switch, f"tcp:127.0.0.1:{self.openflow_port}")
+        until(lambda: switch in self.controller.channels, what="the connection")
+
+    def _call(self, switch: int, target: str) -> None:
+        words = ("set", "controller", f"s{switch}", "connection_mode=out-of-band", "max_backoff=1000")
+        self._ovs.configure("set-controller", f"s{switch}", target, "--", *words)
 
     def drop_bridges(self, *only: int) -> None:
         words = [word for switch in only or self.ports for word in ("--", "--if-exists", "del-br", f"s{switch}")]

@@ -9,24 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from ipaddress import IPv4Address
 from typing import Any, Final, Protocol
 
-from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.errors import EnvironmentNotReady, InputError
+from battlebrokers.sdn.absences import Absences, NotYetInEffectError, delivers, not_yet
 from battlebrokers.sdn.core import broker
 from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
 from battlebrokers.sdn.core.frames import udp_frame
-from battlebrokers.sdn.core.instructions import CONTROLLER, THROUGH_TABLES, Match, Order, Output, Send, Tables
+from battlebrokers.sdn.core.instructions import THROUGH_TABLES, Match, Order, Output, Send, Tables
 from battlebrokers.sdn.core.network import Port
 from battlebrokers.sdn.core.resources import Directory, Mode, Resource, Source
+from battlebrokers.sdn.core.rules import QUESTIONS, REACTIVE_PER_S
 from battlebrokers.sdn.openflow.channel import Channel
-from battlebrokers.sdn.openflow.codec import action_bytes
 from battlebrokers.sdn.openflow.introduction import Counts, Introduction
 from battlebrokers.sdn.openflow.lobby import Lobby
+from battlebrokers.sdn.reactive import Allowance, Copying
 from battlebrokers.sdn.refused_port import cannot_listen
 from battlebrokers.sdn.store import Store, remembered
 
@@ -44,46 +43,11 @@ _GRACE_S: Final = 10.0
 """After a restart: how long the switches of before may take to call again before the network is taken as it is now."""
 _SEEK_S: Final = 0.5
 """How long a host may take to answer that is subscribed before anybody has seen it."""
-_QUESTIONS_PER_S: Final = 2000
-_QUESTIONS_BURST: Final = 400
-_MOST_PLANS: Final = 10_000
+_MEND_S: Final = 0.1
+_MEND_AT_MOST_S: Final = 60.0
+"""A switch that refused an order is read and told again after so long: first soon, then less and less often."""
 _MOST_SWITCHES: Final = 1000
 _IPV4: Final = b"\x08\x00"
-
-
-@dataclass(slots=True)
-class Traffic:
-    """Of one resource in reactive mode, where no switch counts."""
-
-    published: int = 0
-    delivered: int = 0
-
-
-class _Allowance:
-    """At most so many a second, with a burst: a flood of questions costs no more than this."""
-
-    def __init__(self) -> None:
-        self._left = float(_QUESTIONS_BURST)
-        self._at = time.monotonic()
-
-    def take(self) -> bool:
-        now = time.monotonic()
-        self._left = min(float(_QUESTIONS_BURST), self._left + (now - self._at) * _QUESTIONS_PER_S)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What is done with every message of one kind in reactive mode; good until anything changes."""
-
-    legs: tuple[tuple[Channel, bytes, int], ...]
-    copies: int
-    traffic: Traffic | None
-    dropped: str = ""
 
 
 class Watcher(Protocol):
@@ -102,19 +66,19 @@ class Watcher(Protocol):
 class Controller:
     """All switches that called, and the broker's state."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, reactive_per_s: int = REACTIVE_PER_S) -> None:
         self._store = store
         memory = store.load()
         network = memory.network
         self.state = broker.State(
             memory.secret, memory.directory, network,
             link_seen_ms=dict.fromkeys(network.links, _now_ms()), awaited=frozenset(network.ports),
+            reactive_per_s=reactive_per_s,
         )  # fmt: skip
         self.channels: dict[int, Channel] = {}
         self.introductions: dict[int, Introduction] = {}
-        self.traffic: dict[str, Traffic] = {}
-        self.drops: Counter[str] = Counter()
-        """Frames that reached the controller and went no further, by kind."""
+        self.copying = Copying()
+        self.absences = Absences()
         self.refused_questions = 0
         self.watcher: Watcher | None = None
         """Whoever counts."""
@@ -123,8 +87,8 @@ class Controller:
         """Of all channels that are gone."""
         self._complete = asyncio.Event()
         """No switch of before is awaited any longer."""
-        self._allowances: dict[int, _Allowance] = {}
-        self._plans: dict[tuple[int, int, bytes], _Plan] = {}
+        self._allowances: dict[int, Allowance] = {}
+        self._mending: set[Channel] = set()
         self._changing = asyncio.Lock()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -156,16 +120,22 @@ class Controller:
             channel.close()
 
     async def change(self, change: Callable[[Directory], Directory]) -> None:
-        """Change resources or subscriptions; returns once that is in effect in every switch."""
+        """Change resources or subscriptions; returns once that is in effect in every switch.
+
+        Where a switch is away that goes on as before, or does not do as told, that is said (`NotYetInEffectError`); the
+        change is kept, and the switch told when it is back.
+        """
         await self._complete.wait()
         async with self._changing:
-            sought_before = set(broker.unseen(self.state))
-            directory = change(self.state.directory)
+            sought_before, before = set(broker.unseen(self.state)), self.state.directory
+            directory = change(before)
             # Kept first: what cannot be kept is refused, not half done.
             self._store.save(remembered(self.state.secret, directory, self.state.network))
-            await self._in_effect(self._adopt(broker.directory_changed(self.state, directory)))
+            late = await self._in_effect(self._adopt(broker.directory_changed(self.state, directory)))
         if fresh := set(broker.unseen(self.state)) - sought_before:
-            await self._seek(fresh)
+            late |= await self._seek(fresh)
+        if late := self.absences.missed(directory.differing(before)) | late:
+            raise not_yet(late)
 
     async def create(self, mode: Mode = Mode.TREE, source: Source = Source.PUBLISHER, name: str = "") -> Resource:
         """A new resource at the next free address; publishing on it works from now on."""
@@ -176,7 +146,10 @@ class Controller:
             made.append(resource)
             return directory
 
-        await self.change(created)
+        try:
+            await self.change(created)
+        except NotYetInEffectError as fault:
+            raise NotYetInEffectError(f"resource {made[0].address}: {fault.message}", hint=fault.hint) from fault
         return made[0]
 
     def publish(self, address: str, payload: bytes, port: int) -> int:
@@ -194,7 +167,22 @@ class Controller:
         async with self._changing:
             touched = self._adopt(broker.host_forgotten(self.state, mac))
             self._remember()
-            await self._in_effect(touched)
+            if late := await self._in_effect(touched):
+                raise not_yet(late)
+
+    def forget_switch(self, switch: int) -> None:
+        """Take a switch that is away as gone for good: nobody waits for it, and its hosts are seen anew elsewhere."""
+        if switch in self.channels:
+            raise InputError(f"switch {switch} is connected", hint="only one that is away can be forgotten")
+        self.absences.ended(switch)
+        self.introductions.pop(switch, None)
+        self._adopt(broker.switch_forgotten(self.state, switch))
+        self._remember()
+
+    def pending(self, address: str) -> list[int]:
+        """Switches that do not follow the last changes of a resource yet."""
+        refusing = {channel.switch for channel in self._mending}
+        return sorted(refusing.union(self.absences.behind(address)))
 
     def joined(self, channel: Channel, introduction: Introduction) -> None:
         """A switch introduced itself."""
@@ -212,15 +200,17 @@ class Controller:
             for other in [one for one, said in self.introductions.items() if said.serial == old]:
                 if other not in self.channels:
                     del self.introductions[other]
+                    self.absences.ended(other)
         before = self.channels.get(switch)
         self.channels[switch] = channel
         self.introductions[switch] = introduction
-        self._allowances[switch] = _Allowance()
+        self._allowances[switch] = Allowance(QUESTIONS.packets_per_s, QUESTIONS.burst_packets)
+        self.absences.ended(switch)
         if before is not None and before is not channel:
             before.is_joined = False
             before.close()
         self._spawn(channel.watch())
-        self._plans.clear()
+        self.copying.changed()
         if self.watcher is not None:
             self.watcher.switch_joined(switch, introduction.tables)
         decision = broker.switch_joined(
@@ -236,6 +226,8 @@ class Controller:
         """A switch is gone."""
         if self.channels.get(channel.switch) is channel:
             del self.channels[channel.switch]
+            self.absences.left(channel.switch, delivers(self.state.known.get(channel.switch, Tables())))
+            self.copying.changed()
             self._adopt(broker.switch_left(self.state, channel.switch))
 
     def hung_up(self, channel: Channel) -> None:
@@ -245,6 +237,12 @@ class Controller:
         self.past.errors += channel.counts.errors
         self.past.malformed += channel.counts.malformed
         self.past.unsent += channel.counts.unsent
+
+    def order_refused(self, channel: Channel) -> None:
+        """A switch does not know what it was told: its tables are read, and it is told again."""
+        if self.channels.get(channel.switch) is channel and channel not in self._mending:
+            self._mending.add(channel)
+            self._spawn(self._mend(channel))
 
     def rule_removed(self, channel: Channel, key: tuple[int, int, Match], packets: int) -> None:
         """A rule is gone, and with it its counter."""
@@ -261,7 +259,7 @@ class Controller:
     def packet_came(self, channel: Channel, in_port: int, frame: bytes) -> None:
         """A switch asks what to do with a frame."""
         if frame[12:14] == _IPV4:
-            self._copy(channel, in_port, frame)
+            self.copying.copy(self.state, self.channels, Port(channel.switch, in_port), frame)
             return
         if not self._allowances[channel.switch].take():
             self.refused_questions += 1
@@ -273,34 +271,6 @@ class Controller:
             self._seen.set()
             self._remember()
 
-    def _copy(self, channel: Channel, in_port: int, frame: bytes) -> None:
-        key = (channel.switch, in_port, frame[30:34])
-        plan = self._plans.get(key)
-        if plan is None:
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            plan = self._plans[key] = self._planned(*key)
-        for leg, actions, leg_port in plan.legs:
-            leg.send_frame(actions, frame, leg_port)
-        if plan.traffic is not None:
-            plan.traffic.published += 1
-            plan.traffic.delivered += plan.copies
-        else:
-            self.drops[plan.dropped] += 1
-
-    def _planned(self, switch: int, in_port: int, target: bytes) -> _Plan:
-        address = str(IPv4Address(target)) if len(target) == 4 else ""
-        copies = broker.reactive_copies(self.state, Port(switch, in_port), address, "")
-        if isinstance(copies, str):
-            return _Plan((), 0, None, copies)
-        legs = tuple(
-            (self.channels[other], action_bytes(actions), in_port if other == switch else CONTROLLER)
-            for other, actions in copies.items()
-            if other in self.channels
-        )
-        count = sum(isinstance(action, Output) for actions in copies.values() for action in actions)
-        return _Plan(legs, count, self.traffic.setdefault(address, Traffic()))
-
     def _adopt(self, decision: broker.Decision, read: dict[int, Tables] | None = None) -> list[Channel]:
         """Make a decision ours and tell the switches; returns those that were told something.
 
@@ -310,7 +280,7 @@ class Controller:
         known = before.known | (read or {})
         self.state, orders = decision
         if self.state.network is not before.network or self.state.directory is not before.directory:
-            self._plans.clear()
+            self.copying.changed()
         told = []
         for switch, listed in orders.items():
             channel = self.channels.get(switch)
@@ -321,9 +291,35 @@ class Controller:
                 told.append(channel)
         return told
 
-    async def _in_effect(self, channels: Iterable[Channel]) -> None:
-        """Wait until every switch has done what it was told; one that went away meanwhile is told when it returns."""
-        await asyncio.gather(*map(_obeyed, channels), return_exceptions=True)
+    async def _in_effect(self, channels: Iterable[Channel]) -> dict[int, str]:
+        """Wait until every switch has done what it was told; returns those that have not, and why.
+
+        One that went away meanwhile is told when it returns.
+        """
+        told = list(channels)
+        done = await asyncio.gather(*map(_obeyed, told), return_exceptions=True)
+        return {one.switch: one.refused or "away" for one, fault in zip(told, done, strict=True) if fault is not None}
+
+    async def _mend(self, channel: Channel) -> None:
+        wait_s = _MEND_S
+        try:
+            while channel.refused and self.channels.get(channel.switch) is channel:
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _MEND_AT_MOST_S)
+                with suppress(ConnectionError, TimeoutError, ValueError):
+                    async with self._changing:
+                        await self._tell_anew(channel)
+        finally:
+            self._mending.discard(channel)
+
+    async def _tell_anew(self, channel: Channel) -> None:
+        tables = await channel.read_tables()
+        if self.channels.get(channel.switch) is channel:
+            channel.refused = ""
+            if self.watcher is not None:
+                self.watcher.switch_joined(channel.switch, tables)
+            self._adopt(broker.tables_read(self.state, channel.switch, tables), {channel.switch: tables})
+            await channel.barrier()
 
     def _search(self) -> bool:
         """Ask for subscribers nobody has seen; False when there is nobody to ask."""
@@ -333,16 +329,16 @@ class Controller:
                 channel.tell(listed)
         return bool(orders)
 
-    async def _seek(self, sought: set[str]) -> None:
+    async def _seek(self, sought: set[str]) -> dict[int, str]:
         """Subscribed and never seen: those that are there answer at once, and get every message from then on."""
         if not self._search():
-            return
+            return {}
         with suppress(TimeoutError):
             async with asyncio.timeout(_SEEK_S):
                 while sought & set(broker.unseen(self.state)):
                     self._seen.clear()
                     await self._seen.wait()
-        await self._in_effect(list(self.channels.values()))
+        return await self._in_effect(list(self.channels.values()))
 
     async def _beacon_for_ever(self) -> None:
         quick = 0
@@ -366,6 +362,10 @@ class Controller:
             await asyncio.wait_for(self._complete.wait(), _GRACE_S if self.state.awaited else 0)
         if self.state.awaited:
             _LOG.warning("these switches did not come back: %s", sorted(self.state.awaited))
+            # What they know nobody can tell: any resource whose messages switches copy by themselves.
+            copied = [one.address for one in self.state.directory.resources.values() if one.mode is not Mode.REACTIVE]
+            for switch in self.state.awaited:
+                self.absences.left(switch, frozenset(copied))
             self._adopt(broker.awaited_no_longer(self.state))
         self._complete.set()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from battlebrokers.sdn.core.instructions import Group, Match, Rewrite, Rule, Tables
-from battlebrokers.sdn.core.rules import OWN_RESOURCE, PUBLISHED
+from battlebrokers.sdn.core.rules import OVER_LIMIT, OWN_RESOURCE, PUBLISHED
 
 RuleKey = tuple[int, int, Match]
 
@@ -25,6 +25,8 @@ class Sums:
     """By kind."""
     refused: Counter[str] = field(default_factory=Counter)
     """Of each resource: what its own subscribers tried to publish."""
+    lost: Counter[str] = field(default_factory=Counter)
+    """Of each resource in reactive mode: messages over the limit, and copies for switches that cannot take them."""
 
 
 class Tally:
@@ -33,6 +35,7 @@ class Tally:
     def __init__(self) -> None:
         self._rules: dict[tuple[int, RuleKey], int] = {}
         self._groups: dict[tuple[int, int], Counter[object]] = {}
+        self._meters: dict[tuple[int, int], int] = {}
         self._leaving: dict[tuple[int, RuleKey], str] = {}
         self._sums = Sums()
 
@@ -63,6 +66,15 @@ class Tally:
                 grown = count - before[actions]
                 self._sums.delivered[address] += grown if grown >= 0 else count
         self._groups[switch, group.id] = now
+
+    def meter_counted(self, switch: int, meter: int, address: str, packets: int) -> None:
+        """What a meter has held back by now; of which resource, where it is one's."""
+        before = self._meters.get((switch, meter), 0)
+        self._meters[switch, meter] = packets
+        grown = packets - before if packets >= before else packets
+        self._sums.dropped[OVER_LIMIT] += grown
+        if address:
+            self._sums.lost[address] += grown
 
     def group_begins_anew(self, switch: int, group: int) -> None:
         """It was replaced or is gone: its buckets count from zero."""

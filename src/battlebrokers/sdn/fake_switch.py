@@ -68,10 +68,15 @@ class FakeSwitch:
                 for rule in list(rules.values()):
                     if ToGroup(number) in rule.actions:
                         del rules[rule.key]
-            case PutMeter(meter):
+            case PutMeter(meter, known):
+                if known is not (meter.id in meters):
+                    raise ValueError(f"meter {meter.id}: known is {known}, but the switch sees it otherwise")
                 meters[meter.id] = meter
             case DropMeter(number):
                 meters.pop(number, None)
+                for rule in list(rules.values()):
+                    if rule.meter == number:
+                        del rules[rule.key]
             case Send(actions, frame, in_port):
                 outcome = Outcome()
                 self._act(actions, in_port, frame, outcome)

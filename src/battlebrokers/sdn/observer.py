@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from battlebrokers.sdn.controller import Controller
+from battlebrokers.sdn.core.broker import Skills
 from battlebrokers.sdn.core.instructions import DropGroup, DropRule, Match, Order, PutGroup, Tables
 from battlebrokers.sdn.core.network import Port
 from battlebrokers.sdn.core.resources import Directory
-from battlebrokers.sdn.core.rules import DROPS
+from battlebrokers.sdn.core.rules import DROPS, meter_of
 from battlebrokers.sdn.counters import Sums, Tally
 from battlebrokers.sdn.openflow.channel import Channel
 from battlebrokers.sdn.openflow.codec import Foreign, read_rule
@@ -94,11 +95,15 @@ class Observer:
     def sums(self) -> Sums:
         """What switches and controller counted together."""
         counted, controller = self._tally.sums, self._controller
-        sums = Sums(counted.published.copy(), counted.delivered.copy(), counted.dropped.copy(), counted.refused.copy())
-        for address, traffic in controller.traffic.items():
+        sums = Sums(
+            counted.published.copy(), counted.delivered.copy(), counted.dropped.copy(), counted.refused.copy(),
+            counted.lost.copy(),
+        )  # fmt: skip
+        for address, traffic in controller.copying.traffic.items():
             # In reactive mode the switches count what they asked about as published already.
             sums.delivered[address] += traffic.delivered
-        sums.dropped.update(controller.drops)
+            sums.lost[address] += traffic.dropped
+        sums.dropped.update(controller.copying.drops)
         sums.dropped.update(controller.state.drops)
         for counts in (controller.past, *(channel.counts for channel in controller.channels.values())):
             sums.dropped[_TOO_SLOW] += counts.unsent
@@ -117,9 +122,16 @@ class Observer:
             self.rule_packets[switch] = counted
 
         take_groups = self._group_counter(switch, state.directory, known)
-        asked = (channel.flow_stats(take_rules), channel.group_stats(take_groups), channel.port_stats())
-        for port in (await asyncio.gather(*asked))[2]:
+        asked = [channel.port_stats(), channel.flow_stats(take_rules), channel.group_stats(take_groups)]
+        if state.skills.get(switch, Skills()).meters:
+            asked.append(channel.meter_stats())
+        answers = await asyncio.gather(*asked)
+        for port in answers[0]:
             self.port_packets[Port(switch, port.port_no)] = port.tx_packets
+        resources = {meter_of(one): one.address for one in state.directory.resources.values()}
+        for meter in (one for meters in answers[3:] for one in meters):
+            held_back = sum(int(band.packet_band_count) for band in meter.band_stats)
+            self._tally.meter_counted(switch, meter.meter_id, resources.get(meter.meter_id, ""), held_back)
 
 
 def _counts(group: Any) -> list[int]:

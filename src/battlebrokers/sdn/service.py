@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from battlebrokers.sdn.controller import OPENFLOW_PORT, Controller
+from battlebrokers.sdn.core.rules import REACTIVE_PER_S
 from battlebrokers.sdn.refused_port import cannot_listen
 from battlebrokers.sdn.rest.application import application
 from battlebrokers.sdn.store import Store
@@ -30,6 +31,8 @@ class Places:
     openflow_port: int = OPENFLOW_PORT
     http_port: int = HTTP_PORT
     state: Path | None = None
+    reactive_per_s: int = REACTIVE_PER_S
+    """How many messages of a reactive resource each switch may hand to the controller; 0 is no limit."""
 
 
 class _Server(uvicorn.Server):
@@ -53,7 +56,7 @@ class _Server(uvicorn.Server):
 async def serve(places: Places, on_ready: Callable[[int, int], None]) -> None:
     """Serve until SIGINT or SIGTERM; `on_ready` gets the ports for switches and for HTTP."""
     stopping = signalled()
-    controller = Controller(Store(places.state))
+    controller = Controller(Store(places.state), places.reactive_per_s)
     openflow_port = await controller.start(places.host, places.openflow_port)
     try:
         with open_door(places.host, places.http_port) as door:

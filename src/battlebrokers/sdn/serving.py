@@ -17,6 +17,7 @@ from typing import Final
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.sdn.controller import OPENFLOW_PORT, Controller
 from battlebrokers.sdn.core.resources import Mode
+from battlebrokers.sdn.core.rules import REACTIVE_PER_S
 from battlebrokers.sdn.lab.commands import Names
 from battlebrokers.sdn.lab.laboratory import Laboratory
 from battlebrokers.sdn.lab.open_vswitch import what_is_missing
@@ -44,6 +45,7 @@ class Serving:
     host: str = "127.0.0.1"
     openflow_port: int = OPENFLOW_PORT
     http_port: int = HTTP_PORT
+    reactive_per_s: int = REACTIVE_PER_S
 
 
 async def serve_lab(order: Serving, on_ready: Callable[[int, int], None]) -> None:
@@ -55,7 +57,7 @@ async def serve_lab(order: Serving, on_ready: Callable[[int, int], None]) -> Non
     await asyncio.to_thread(take_down_the_dead)
     with _alone(order), open_door(order.host, order.http_port) as door:
         laboratory = Laboratory(order.folder / "lab", order.names)
-        controller = Controller(Store(None))
+        controller = Controller(Store(None), order.reactive_per_s)
         openflow_port = await controller.start(order.host, order.openflow_port)
         try:
             await _build(laboratory, controller, order.topology, f"tcp:{order.host}:{openflow_port}", stopping)

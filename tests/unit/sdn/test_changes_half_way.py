@@ -79,3 +79,26 @@ def test_whoever_stays_gets_everything_once_while_another_joins_or_leaves(data: 
 def test_in_a_ring_nothing_moves_because_somebody_joins_or_leaves(before: list[int]) -> None:
     """A tree that followed its subscribers would move here."""
     every_mixture(ring(5), Mode.TREE, before, 0)
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("cut_off", range(1, 6))
+def test_a_switch_that_is_cut_off_and_goes_on_doubles_nothing(mode: Mode, cut_off: int) -> None:
+    town = ring(5)
+    network = lively(town)
+    directory, resource = Directory().created(mode)
+    for number in (0, 2, 4):
+        directory = directory.subscribed(resource.address, *town.hosts[number][:2])
+    network.change(directory)
+    going_on = network.switches[cut_off].tables
+    network.decided(broker.switch_left(network.state, cut_off))
+    assert network.switches[cut_off].tables is going_on
+    for number in (1, 3):
+        mac, ipv4, at = town.hosts[number]
+        if mode is Mode.REACTIVE and at.switch == cut_off:
+            continue
+        came = Counter(port for port, _ in network.inject(at, udp_frame(mac, ipv4, resource.address, b"a reading")))
+        assert max(came.values(), default=1) == 1
+        assert set(came) <= {town.hosts[other][2] for other in (0, 2, 4)}
+        if at.switch != cut_off:
+            assert set(came) == {Port(one, 1) for one in (1, 3, 5) if one != cut_off}

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from battlebrokers.sdn.absences import NotYetInEffectError
 from battlebrokers.sdn.controller import Controller
 from battlebrokers.sdn.core.resources import Mode
 from battlebrokers.sdn.openflow import channel as channels
@@ -59,11 +60,16 @@ class Scene:
         await self.controller.change(lambda directory: directory.subscribed(self.resource, *B))
 
     async def still_serves(self) -> None:
-        """A message through the controller, and a change that is in effect."""
+        """A message through the controller, and a change that is in effect, if not at the other switch."""
         payload = b"message %d." % next(self._numbers)
         self.honest.say(packet_in(1, udp_frame(*A, self.resource, payload)))
         await until(lambda: any(payload in body for kind, body in self.honest.heard if kind == PACKET_OUT))
-        await asyncio.wait_for(self.controller.create(), 60)
+        late = ""
+        try:
+            await asyncio.wait_for(self.controller.create(), 60)
+        except NotYetInEffectError as fault:
+            late = fault.message
+        assert "switch 1 " not in late
 
     @property
     def malformed(self) -> int:
@@ -208,9 +214,11 @@ async def test_a_switch_that_never_answers_barriers_does_not_hold_up_others(monk
         async with calling(made.address, other):
             await until(lambda: 2 in made.controller.channels)
             # It is told something too, so its answer is awaited for as long as a switch may take, but only once.
-            await asyncio.wait_for(made.controller.create(), 60)
+            with pytest.raises(NotYetInEffectError, match=r"resource 1\.1\.1\.2: .* switch 2 \(away\)"):
+                await asyncio.wait_for(made.controller.create(), 60)
             await until(other.is_closed.is_set)
             assert 2 not in made.controller.channels
+            await asyncio.wait_for(made.controller.create(), 60)
 
 
 @pytest.mark.slow
@@ -244,7 +252,7 @@ async def test_floods_of_messages_to_nobody_leave_nothing_behind() -> None:
                     await other.writer.drain()
                     await made.still_serves()
             await until(lambda: made.controller.channels[2].counts.packet_ins == 30_000)
-            assert len(made.controller._plans) <= 10_000
+            assert len(made.controller.copying.plans) <= 10_000
 
 
 async def test_floods_of_port_changes_are_looked_at_now_and_then() -> None:

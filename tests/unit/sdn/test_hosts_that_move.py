@@ -1,4 +1,4 @@
-"""Hosts that move while nobody looks, and subscribers nobody has located: served where they are, held back where due."""
+"""Hosts that move while nobody looks, and subscribers nobody has located: served and held back."""
 
 from __future__ import annotations
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from battlebrokers.sdn.absences import NotYetInEffectError
 from battlebrokers.sdn.core.instructions import Tables
 from battlebrokers.sdn.core.network import Port
 from battlebrokers.sdn.core.resources import Directory, Mode
+from battlebrokers.sdn.core.rules import PUBLISH
 from support.datagrams import udp_frame
 from support.dummy_switches import DummySwitches, LoopInBackground, RealNetwork, background, needs_open_vswitch, ovs
 from support.waiting import until
@@ -156,4 +158,40 @@ def test_a_switch_that_does_not_come_back_holds_up_the_others_for_the_grace_only
     broker.real.add_bridges(2)
     broker.all_there()
     broker.real.announce(HOSTS)
+    broker.delivers()
+
+
+@pytest.mark.parametrize("mode", [Mode.GROUP, Mode.TREE])
+def test_a_switch_that_is_only_cut_off_is_not_taken_for_one_that_obeys(broker: Broker, mode: Mode) -> None:
+    resource = next(one for one in broker.directory.resources.values() if one.mode is mode)
+    mac, ipv4, port = PUBLISHER
+    broker.real.cut_off(1)
+    with pytest.raises(NotYetInEffectError, match=r"switch 1 \(away\)"):
+        broker.real.change(broker.directory.unsubscribed(resource.address, NEAR[0]))
+    broker.real.inject(port, udp_frame(mac, ipv4, resource.address, b"as before"))
+    # That is why: nobody could tell it.
+    copy = (NEAR[2], udp_frame(mac, ipv4, NEAR[1], b"as before", to_mac=NEAR[0]))
+    until(lambda: broker.real.came()[copy], what="a copy for somebody who left")
+    assert broker.real.controller.pending(resource.address) == [1]
+    broker.real.connect(1)
+    broker.all_there()
+    assert broker.real.controller.pending(resource.address) == []
+    broker.real.inject(port, udp_frame(mac, ipv4, resource.address, b"as it should be"))
+    far = (FAR[2], udp_frame(mac, ipv4, FAR[1], b"as it should be", to_mac=FAR[0]))
+    until(lambda: broker.real.came()[far], what="a copy for somebody who stayed")
+    assert not any(b"as it should be" in frame and end == NEAR[2] for end, frame in broker.real.came())
+
+
+def test_a_full_switch_is_said_and_told_again_when_there_is_room(broker: Broker) -> None:
+    wanted, resource = broker.directory.created(Mode.TREE)
+    limit = len([key for key in broker.tables()[1].rules if key[0] == PUBLISH])
+    room = ("--", "--id=@full", "create", "Flow_Table", f"flow_limit={limit}", "overflow_policy=refuse")
+    broker.ovs.configure(*room[1:], "--", "set", "bridge", "s1", f"flow_tables:{PUBLISH}=@full")
+    with pytest.raises(NotYetInEffectError, match=r"switch 1 \(it refused an order"):
+        broker.real.change(wanted)
+    assert broker.real.controller.pending(resource.address) == [1]
+    assert broker.real.controller.state.directory[resource.address]
+    broker.ovs.configure("clear", "bridge", "s1", "flow_tables")
+    until(lambda: not broker.real.controller.pending(resource.address), what="the switch to know everything")
+    assert broker.tables()[1].rules == broker.real.controller.state.known[1].rules
     broker.delivers()

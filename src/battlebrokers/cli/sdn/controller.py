@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from battlebrokers.cli.options import AsJson
-from battlebrokers.cli.sdn.app import sdn_app
+from battlebrokers.cli.sdn.app import ReactiveLimit, sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url, asked
 from battlebrokers.errors import ExitCode
 
@@ -29,6 +29,7 @@ def controller(
         Path | None,
         typer.Option("--state", help="Where subscriptions are kept; else ~/.local/state/battlebrokers/sdn.json."),
     ] = None,
+    reactive_limit: ReactiveLimit = 20_000,
 ) -> int:
     """Run the controller: OpenFlow 1.3 for switches, REST and a live page for people. Ends with Ctrl-C.
 
@@ -40,7 +41,7 @@ def controller(
         typer.echo(f"switches: tcp:{host}:{openflow}   page: http://{host}:{http}/   REST: http://{host}:{http}/docs")
         sys.stdout.flush()
 
-    asyncio.run(serve(Places(host, openflow_port, port, state or _STATE), tell))
+    asyncio.run(serve(Places(host, openflow_port, port, state or _STATE, reactive_limit), tell))
     return ExitCode.PASS
 
 

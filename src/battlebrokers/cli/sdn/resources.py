@@ -23,11 +23,12 @@ def resources(url: Url = URL, as_json: AsJson = False) -> int:
         typer.echo(json.dumps(found, indent=2))
         return ExitCode.PASS
     table = Table(box=None, header_style="bold")
-    for name in ("resource", "id", "name", "mode", "copies from", "published", "delivered", "refused", "subscribers"):
+    counters = ("published", "delivered", "refused", "dropped")
+    for name in ("resource", "id", "name", "mode", "copies from", *counters, "subscribers"):
         table.add_column(name)
     for one in found:
         who = ", ".join(f"{sub['ipv4']} ({sub['seen_at'] or 'not seen yet'})" for sub in one["subscribers"])
-        numbers = (str(one[name]) for name in ("published", "delivered", "refused"))
+        numbers = (str(one[name]) for name in counters)
         table.add_row(one["address"], str(one["id"]), one["name"], one["mode"], one["source"], *numbers, who or "none")
     Console().print(table if found else "no resources yet: bb sdn create")
     return ExitCode.PASS

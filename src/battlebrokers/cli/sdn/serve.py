@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from battlebrokers.cli.sdn.app import sdn_app
+from battlebrokers.cli.sdn.app import ReactiveLimit, sdn_app
 from battlebrokers.errors import ExitCode, UsageError
 
 _LONGEST_PREFIX = 6
@@ -33,6 +33,7 @@ def serve(
     prefix: Annotated[
         str, typer.Option("--prefix", help="What names of interfaces and namespaces begin with.")
     ] = "bbs",
+    reactive_limit: ReactiveLimit = 20_000,
 ) -> int:
     """Build a lab and run its controller, until Ctrl-C takes both down. Needs root.
 
@@ -55,6 +56,6 @@ def serve(
         sys.stdout.flush()
 
     place = folder or Path("/run") / f"battlebrokers-{prefix}"
-    order = Serving(wanted, place, Names(prefix), Mode(mode), host, openflow_port, port)
+    order = Serving(wanted, place, Names(prefix), Mode(mode), host, openflow_port, port, reactive_limit)
     asyncio.run(serve_lab(order, tell))
     return ExitCode.PASS

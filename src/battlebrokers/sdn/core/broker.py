@@ -28,7 +28,15 @@ from battlebrokers.sdn.core.frames import (
 from battlebrokers.sdn.core.instructions import CONTROLLER, Actions, Order, Orders, Output, Send, Tables
 from battlebrokers.sdn.core.network import Host, Network, Port
 from battlebrokers.sdn.core.resources import Directory, Mode
-from battlebrokers.sdn.core.rules import FORGED_LINK, OTHER, OWN_RESOURCE, SPOOFED, UNKNOWN_RESOURCE, wanted_tables
+from battlebrokers.sdn.core.rules import (
+    FORGED_LINK,
+    OTHER,
+    OWN_RESOURCE,
+    REACTIVE_PER_S,
+    SPOOFED,
+    UNKNOWN_RESOURCE,
+    wanted_tables,
+)
 
 BEACON_LIFE_MS: Final = 3_000
 """A beacon that took longer was kept by somebody and is played again."""
@@ -63,6 +71,8 @@ class State:
     awaited: frozenset[int] = frozenset()
     """Switches of before that have not called again since a restart of ours. As long as there are any, nobody is told
     anything: rules made from half a network would undo what the other half needs."""
+    reactive_per_s: int = REACTIVE_PER_S
+    """The limit of each resource in reactive mode, at each switch; 0 is none."""
     drops: dict[str, int] = field(default_factory=dict)
     """Frames that reached the controller and went no further, by kind."""
 
@@ -113,6 +123,16 @@ def switch_left(state: State, switch: int) -> Decision:
     seen_ms = {end: at for end, at in state.link_seen_ms.items() if end.switch != switch}
     network = state.network.without_switch(switch)
     return settled(replace(state, network=network, known=known, skills=skills, link_seen_ms=seen_ms))
+
+
+def tables_read(state: State, switch: int, tables: Tables) -> Decision:
+    """What a switch knows turned out to be this: it is told again what it lacks."""
+    return settled(replace(state, known=state.known | {switch: tables}))
+
+
+def switch_forgotten(state: State, switch: int) -> Decision:
+    """Somebody says that a switch that is away will not come back: nothing is behind it any longer."""
+    return settled(replace(state, network=state.network.with_other_switch(switch)))
 
 
 def awaited_no_longer(state: State) -> Decision:
@@ -207,6 +227,7 @@ def settled(state: State) -> Decision:
         state.network,
         {switch: skills.answers_arp for switch, skills in state.skills.items()},
         metered={switch: skills.meters for switch, skills in state.skills.items()},
+        reactive_per_s=state.reactive_per_s,
     )
     orders: Orders = {}
     for switch, tables in wanted.items():

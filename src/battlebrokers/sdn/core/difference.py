@@ -30,9 +30,7 @@ def difference(known: Tables, wanted: Tables) -> list[Order]:
 def _orders(known: Tables, wanted: Tables) -> Iterator[Order]:
     for meter in wanted.meters.values():
         if known.meters.get(meter.id) != meter:
-            if meter.id in known.meters:
-                yield DropMeter(meter.id)
-            yield PutMeter(meter)
+            yield PutMeter(meter, meter.id in known.meters)
     for group in wanted.groups.values():
         if known.groups.get(group.id) != group:
             yield PutGroup(group, group.id in known.groups)

@@ -144,9 +144,10 @@ class DropGroup:
 
 @dataclass(frozen=True, slots=True)
 class PutMeter:
-    """Add a meter."""
+    """Add a meter, or change the one with its number in place: removed, it would take its rules along."""
 
     meter: Meter
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,5 +128,10 @@ class Directory:
         left = {other: ipv4 for other, ipv4 in resource.subscribers.items() if other != mac}
         return self._with(replace(resource, subscribers=left))
 
+    def differing(self, other: Directory) -> set[str]:
+        """Addresses of resources that are not the same here and there."""
+        every = self.resources.keys() | other.resources.keys()
+        return {address for address in every if self.resources.get(address) != other.resources.get(address)}
+
     def _with(self, resource: Resource) -> Directory:
         return replace(self, resources=self.resources | {resource.address: resource})

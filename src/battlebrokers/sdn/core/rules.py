@@ -42,43 +42,55 @@ OWN_RESOURCE: Final = "own resource"
 UNKNOWN_RESOURCE: Final = "unknown resource"
 ASTRAY: Final = "astray between switches"
 ARP_FOR_NOBODY: Final = "ARP for no resource"
+OVER_LIMIT: Final = "over the limit"
 OTHER: Final = "other"
 DROPS: Final = (
     FRAGMENT, FORGED_LINK, SPOOFED, HOST_TO_HOST, NOT_UDP, OWN_RESOURCE, UNKNOWN_RESOURCE, ASTRAY, ARP_FOR_NOBODY,
-    OTHER,
+    OVER_LIMIT, OTHER,
 )  # fmt: skip
 """Why a switch drops a frame; each has rules of its own, so each is counted."""
 PUBLISHED: Final = "published"
 
 QUESTIONS: Final = Meter(1, packets_per_s=2000, burst_packets=400)
 """How often ARP and link discovery may bother the controller, per switch: a flood costs it no more than this."""
+REACTIVE_PER_S: Final = 20_000
+"""How many messages of one reactive resource a switch may hand to the controller in a second. It copies some 11 000."""
+
+
+def burst_of(per_s: int) -> int:
+    """How many messages may come at once where so many may come in a second."""
+    return max(1, per_s // 2)
 
 
 def wanted_tables(
-    directory: Directory, network: Network, answers_arp: Mapping[int, bool], *, metered: Mapping[int, bool]
-) -> dict[int, Tables]:
+    directory: Directory, network: Network, answers_arp: Mapping[int, bool], *, metered: Mapping[int, bool],
+    reactive_per_s: int = REACTIVE_PER_S,
+) -> dict[int, Tables]:  # fmt: skip
     """The tables of every connected switch.
 
-    A switch that can answer ARP itself does so for hosts that are known; the controller does it for all others.
+    A switch that can answer ARP itself does so for hosts that are known; the controller does it for all others. A
+    resource of reactive mode has a meter of its own, so that a flood on one does not keep others from being served;
+    `reactive_per_s` of 0 is none.
     """
     in_trees = any(resource.mode is Mode.TREE for resource in directory.resources.values())
     forest = network.forest() if in_trees else ()
     copies = {resource.address: Copies(resource, network, forest) for resource in directory.resources.values()}
+    meters = _meters(directory, reactive_per_s)
     return {
-        switch: _tables(switch, directory, network, copies, answers_arp[switch], QUESTIONS if metered[switch] else None)
+        switch: _tables(switch, directory, network, copies, answers_arp[switch], meters if metered[switch] else {})
         for switch in network.ports
     }
 
 
 def _tables(
     switch: int, directory: Directory, network: Network, copies: Mapping[str, Copies], answers_arp: bool,
-    questions: Meter | None,
+    meters: dict[int, Meter],
 ) -> Tables:  # fmt: skip
-    meter = questions.id if questions else None
+    meter = QUESTIONS.id if QUESTIONS.id in meters else None
     rules = [*_classified(switch, network, meter)]
     groups: dict[int, Group] = {}
     for resource in directory.resources.values():
-        rules += _published(switch, resource, network)
+        rules += _published(switch, resource, network, meters)
         rules.append(_asked(resource.address, meter, answers_arp))
         made = copies[resource.address]
         if resource.mode is not Mode.REACTIVE:
@@ -92,7 +104,7 @@ def _tables(
         Rule(PUBLISH, 0, Match(), purpose=UNKNOWN_RESOURCE),
         Rule(ARP, 0, Match(), purpose=ARP_FOR_NOBODY),
     ]
-    return Tables({rule.key: rule for rule in rules}, groups, {questions.id: questions} if questions else {})
+    return Tables({rule.key: rule for rule in rules}, groups, meters)
 
 
 def _to_resource(address: str, in_port: int | None = None, eth_src: str | None = None) -> Match:
@@ -108,8 +120,8 @@ def _classified(switch: int, network: Network, meter: int | None) -> Iterator[Ru
         if end.switch == switch:
             yield Rule(CLASSIFY, 90, Match(in_port=end.number), goto=TRANSIT)
     for host in network.hosts.values():
-        # Where it was seen it cannot be now, so it may turn up at any port.
         if not network.is_up(host.port):
+            yield from _missed(host)
             continue
         if host.port.switch == switch and host.port not in network.links:
             yield from _known(host)
@@ -140,7 +152,25 @@ def _claimed(host: Host) -> Iterator[Rule]:
     yield Rule(CLASSIFY, 65, Match(eth_type=ARP_TYPE, arp_spa=host.ipv4), purpose=SPOOFED)
 
 
-def _published(switch: int, resource: Resource, network: Network) -> Iterator[Rule]:
+def _missed(host: Host) -> Iterator[Rule]:
+    """The switch of this host is away: it may show itself elsewhere by ARP, and is believed there. Until then its
+    messages are taken for what the switch sends on, which nobody but a switch may."""
+    yield Rule(CLASSIFY, 65, Match(eth_src=host.mac, eth_type=IPV4_TYPE), purpose=SPOOFED)
+    yield Rule(CLASSIFY, 65, Match(eth_type=IPV4_TYPE, ipv4_src=host.ipv4), purpose=SPOOFED)
+
+
+def _meters(directory: Directory, reactive_per_s: int) -> dict[int, Meter]:
+    limited = [one for one in directory.resources.values() if one.mode is Mode.REACTIVE] if reactive_per_s else []
+    limits = (Meter(meter_of(one), reactive_per_s, burst_of(reactive_per_s)) for one in limited)
+    return {meter.id: meter for meter in (QUESTIONS, *limits)}
+
+
+def meter_of(resource: Resource) -> int:
+    """The number of the meter that limits what a reactive resource asks the controller."""
+    return QUESTIONS.id + resource.id
+
+
+def _published(switch: int, resource: Resource, network: Network, meters: Mapping[int, Meter]) -> Iterator[Rule]:
     """Table 2: on what may they publish, and what happens then?"""
     own = f"{OWN_RESOURCE} {resource.address}"
     for mac in resource.subscribers:
@@ -152,7 +182,9 @@ def _published(switch: int, resource: Resource, network: Network) -> Iterator[Ru
             # By port, not by address: addresses can be forged.
             yield Rule(PUBLISH, 20, _to_resource(resource.address, host.port.number), purpose=own)
     action = Output(CONTROLLER) if resource.mode is Mode.REACTIVE else ToGroup(resource.id)
-    yield Rule(PUBLISH, 10, _to_resource(resource.address), (action,), purpose=f"{PUBLISHED} {resource.address}")
+    meter = meter_of(resource) if meter_of(resource) in meters else None
+    purpose = f"{PUBLISHED} {resource.address}"
+    yield Rule(PUBLISH, 10, _to_resource(resource.address), (action,), meter=meter, purpose=purpose)
 
 
 def _asked(address: str, meter: int | None, answers_arp: bool) -> Rule:

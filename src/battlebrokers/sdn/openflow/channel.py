@@ -18,24 +18,14 @@ from os_ken.ofproto import ofproto_v1_3 as of
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from battlebrokers.sdn.core.broker import Skills
-from battlebrokers.sdn.core.instructions import Group, Match, Meter, Order, Rule, Send, Tables
+from battlebrokers.sdn.core.instructions import Match, Order, Send, Tables
 from battlebrokers.sdn.openflow import wire
-from battlebrokers.sdn.openflow.codec import (
-    DIALECT,
-    Foreign,
-    message,
-    read_groups,
-    read_match,
-    read_message,
-    read_meters,
-    read_rule,
-    removal,
-    sent,
-)
+from battlebrokers.sdn.openflow.codec import DIALECT, message, read_match, read_message, sent
 from battlebrokers.sdn.openflow.introduction import Counts, Introduction, serial_number
 from battlebrokers.sdn.openflow.lengths import adds_up
 from battlebrokers.sdn.openflow.lobby import Lobby
 from battlebrokers.sdn.openflow.questions import ANSWERS, Questions, Then
+from battlebrokers.sdn.openflow.reading import read_tables
 
 _LOG = logging.getLogger(__name__)
 _OPEN_VSWITCH: Final = b"Nicira"
@@ -75,6 +65,9 @@ class Listener(Protocol):
     def rule_removed(self, channel: Channel, key: tuple[int, int, Match], packets: int) -> None:
         """A rule is gone; so many packets took it."""
 
+    def order_refused(self, channel: Channel) -> None:
+        """A switch does not know what it was told."""
+
     def hung_up(self, channel: Channel) -> None:
         """A connection ended, whether a switch had joined by it or not."""
 
@@ -96,6 +89,8 @@ class Channel(asyncio.Protocol):
         self.switch = 0
         """Its number; 0 until it introduced itself."""
         self.is_joined = False
+        self.refused = ""
+        """Why it turned down an order; until somebody has read its tables and told it anew."""
         self.counts = Counts()
 
     @property
@@ -165,13 +160,14 @@ class Channel(asyncio.Protocol):
                 self.counts.packet_outs += 1
         self._write(bytes(raw))
 
-    def send_frame(self, actions: bytes, frame: bytes, in_port: int) -> None:
-        """The fast way of a frame whose actions are bytes already."""
-        if self._is_clogged:
+    def send_frame(self, actions: bytes, frame: bytes, in_port: int) -> bool:
+        """The fast way of a frame whose actions are bytes already; False when it was not sent."""
+        if self._is_clogged or self._transport is None:
             self.counts.unsent += 1
-        elif self._transport is not None:
-            self._transport.write(wire.packet_out(actions, frame, in_port))
-            self.counts.packet_outs += 1
+            return False
+        self._transport.write(wire.packet_out(actions, frame, in_port))
+        self.counts.packet_outs += 1
+        return True
 
     async def barrier(self) -> None:
         """Returns once everything told so far is done; whoever does not do it in time is gone."""
@@ -181,6 +177,12 @@ class Channel(asyncio.Protocol):
             _LOG.warning("switch %s did not do what it was told within %s s: hung up", self.switch, _OBEY_S)
             self.close()
             raise
+        if self.refused:
+            raise ConnectionError(self.refused)
+
+    async def read_tables(self) -> Tables:
+        """What it knows of us; what is somebody else's is removed."""
+        return await read_tables(self._ask, self._send)
 
     async def flow_stats(self, then: Then | None = None) -> list[Any]:
         """Every rule with its counters."""
@@ -199,6 +201,10 @@ class Channel(asyncio.Protocol):
             self._questions.asked(question, then)
             asyncio.get_running_loop().call_later(_ANSWER_S, self._questions.forget, question.xid)
             self._write(raw)
+
+    async def meter_stats(self) -> list[Any]:
+        """Every meter with what it held back."""
+        return await self._ask(parser.OFPMeterStatsRequest(DIALECT, 0, of.OFPM_ALL))
 
     async def port_stats(self) -> list[Any]:
         """Every port with its counters."""
@@ -275,6 +281,10 @@ class Channel(asyncio.Protocol):
         if len(self.counts.reasons) < 20:
             self.counts.reasons.append(reason)
             _LOG.warning("switch %s refused an order: %s", self.switch, reason)
+        # Frames to send have no number: one that could not be sent says nothing of the tables.
+        if xid and self.is_joined:
+            self.refused = f"it refused an order: {reason}"
+            self._listener.order_refused(self)
 
     def _happened(self, kind: int, told: Any) -> None:
         if kind == wire.PORT_STATUS:
@@ -312,7 +322,7 @@ class Channel(asyncio.Protocol):
             (described,) = await self._ask(parser.OFPDescStatsRequest(DIALECT, 0))
             ports = await self._ask(parser.OFPPortDescStatsRequest(DIALECT, 0))
             is_ovs = described.mfr_desc.startswith(_OPEN_VSWITCH)
-            tables = await self._read_tables()
+            tables = await self.read_tables()
             if len(ports) > _MOST_PORTS:
                 raise ValueError(f"it has {len(ports)} ports")  # noqa: TRY301 (one way out for all that is wrong)
         except (ConnectionError, TimeoutError, ValueError, AttributeError) as fault:
@@ -329,32 +339,6 @@ class Channel(asyncio.Protocol):
         self._listener.joined(
             self, Introduction(self.switch, self._ports_up(), names, tables, skills, description.strip(), serial)
         )
-
-    async def _read_tables(self) -> Tables:
-        """What it already knows of us; what is somebody else's is removed."""
-        rules: dict[Any, Rule] = {}
-        for rule in map(read_rule, await self.flow_stats()):
-            if isinstance(rule, Foreign):
-                self._send(removal(rule))
-            else:
-                rules[rule.key] = rule
-        groups: dict[int, Group] = {}
-        for group in read_groups(await self._ask(parser.OFPGroupDescStatsRequest(DIALECT, 0))):
-            if isinstance(group, int):
-                self._send(parser.OFPGroupMod(DIALECT, of.OFPGC_DELETE, of.OFPGT_ALL, group, []))
-            else:
-                groups[group.id] = group
-        meters: dict[int, Meter] = {}
-        try:
-            found = await self._ask(parser.OFPMeterConfigStatsRequest(DIALECT, 0, of.OFPM_ALL))
-        except ConnectionError:
-            found = []
-        for meter in read_meters(found):
-            if isinstance(meter, int):
-                self._send(parser.OFPMeterMod(DIALECT, of.OFPMC_DELETE, 0, meter, []))
-            else:
-                meters[meter.id] = meter
-        return Tables(rules, groups, meters)
 
     def _ports_up(self) -> frozenset[int]:
         return frozenset(number for number, up in self._up.items() if up)

@@ -82,9 +82,10 @@ def message(order: Order) -> Any:
             return parser.OFPGroupMod(DIALECT, command, of.OFPGT_ALL, group.id, buckets)
         case DropGroup(number):
             return parser.OFPGroupMod(DIALECT, of.OFPGC_DELETE, of.OFPGT_ALL, number, [])
-        case PutMeter(meter):
+        case PutMeter(meter, known):
             band = parser.OFPMeterBandDrop(rate=meter.packets_per_s, burst_size=meter.burst_packets)
-            return parser.OFPMeterMod(DIALECT, of.OFPMC_ADD, of.OFPMF_PKTPS | of.OFPMF_BURST, meter.id, [band])
+            command = of.OFPMC_MODIFY if known else of.OFPMC_ADD
+            return parser.OFPMeterMod(DIALECT, command, of.OFPMF_PKTPS | of.OFPMF_BURST, meter.id, [band])
         case DropMeter(number):
             return parser.OFPMeterMod(DIALECT, of.OFPMC_DELETE, 0, number, [])
         case Send():

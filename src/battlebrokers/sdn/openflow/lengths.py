@@ -16,6 +16,8 @@ _FLOW_HEAD: Final = 48
 _REMOVED_HEAD: Final = 48
 _GROUP_HEAD: Final = 40
 _BUCKET_COUNTER: Final = 16
+_METER_HEAD: Final = 40
+_BAND_COUNTER: Final = 16
 _WITH_ACTIONS: Final = frozenset({3, 4})
 """Instructions that hold actions: write and apply."""
 _INSTRUCTIONS: Final = {1: 8, 2: 24, 6: 8}
@@ -114,6 +116,11 @@ def _group(_message: bytes, at: int, end: int) -> None:
         raise _DoesNotAddUpError
 
 
+def _counted_meter(_message: bytes, at: int, end: int) -> None:
+    if (end - at - _METER_HEAD) % _BAND_COUNTER:
+        raise _DoesNotAddUpError
+
+
 def _bucket(message: bytes, at: int, end: int) -> None:
     _actions(message, at + 16, end)
 
@@ -145,6 +152,7 @@ _PARTS: Final[dict[int, Callable[[bytes, int, int], None]]] = {
     wire.PORT_COUNTERS: _of_size(112),
     wire.GROUP_COUNTERS: lambda message, at, end: _each(message, at, end, _GROUP_HEAD, _group),
     wire.GROUPS: lambda message, at, end: _each(message, at, end, 8, _described_group),
+    wire.METER_COUNTERS: lambda message, at, end: _each(message, at, end, _METER_HEAD, _counted_meter, size_at=4),
     wire.METERS: lambda message, at, end: _each(message, at, end, 8, _meter),
     wire.PORTS: _of_size(64),
 }

@@ -29,6 +29,7 @@ FLOWS: Final = 1
 PORT_COUNTERS: Final = 4
 GROUP_COUNTERS: Final = 6
 GROUPS: Final = 7
+METER_COUNTERS: Final = 9
 METERS: Final = 10
 PORTS: Final = 13
 """Kinds of multipart messages."""

@@ -45,6 +45,8 @@ def api_routes(controller: Controller, observer: Observer, mode: Mode = Mode.TRE
             address=resource.address, id=resource.id, name=resource.name, port=port_of(resource), mode=resource.mode,
             source=resource.source, subscribers=subscribers, published=sums.published[resource.address],
             delivered=sums.delivered[resource.address], refused=sums.refused[resource.address],
+            dropped=sums.refused[resource.address] + sums.lost[resource.address],
+            pending=controller.pending(resource.address),
         )  # fmt: skip
 
     @router.get("/resources")

@@ -59,6 +59,13 @@ def switch_routes(controller: Controller, observer: Observer) -> APIRouter:
         await observer.look()
         return _told(controller, observer, number)
 
+    @router.delete("/{number}", status_code=204)
+    async def forget(number: int) -> None:
+        """Take a switch that is away as gone for good: no change waits for it any longer."""
+        if number not in controller.introductions:
+            raise UnknownSwitchError(f"no switch {number} has called", hint="see /api/v1/topology for those that have")
+        controller.forget_switch(number)
+
     return router
 
 
