@@ -1,23 +1,29 @@
 """The Spark data source `capture`: packets of pcap and pcapng files, read in parallel.
 
 `spark.read.format("capture").load([paths])`. Large files are cut at exact record boundaries; a task holds one chunk of
-its part. Damaged places are rows, too: those with the fault `record`.
+its part. A packed file is one part: the task unpacks it first. Damaged places are rows, too: the fault is `record`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from battlebrokers.dissect.boundaries import PART_BYTES, parts
 from battlebrokers.dissect.frames import packets
 from battlebrokers.dissect.parts import Part, chunks, walker
+from battlebrokers.dissect.records import Damage, Records
 from battlebrokers.pipeline.sources.files import RandomFile
+from battlebrokers.pipeline.sources.packed import packing_of, unpack
 from battlebrokers.tables.packets import PACKETS
 
 if TYPE_CHECKING:
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
     from battlebrokers.pipeline.store import Store
 
 _BATCH_PACKETS = 65_536
+_FRONT_BYTES = 4
+"""Enough to tell how a file is packed."""
 
 
 class CaptureSource(DataSource):
@@ -57,9 +65,9 @@ class _Capture:
 
 
 class CapturePart(InputPartition):
-    """One part of one file."""
+    """One part of one file, or all of a packed one."""
 
-    def __init__(self, capture: _Capture, part: Part) -> None:
+    def __init__(self, capture: _Capture, part: Part | None) -> None:
         super().__init__(None)
         self.capture = capture
         self.part = part
@@ -79,27 +87,66 @@ class CaptureReader(DataSourceReader):
         planned: list[InputPartition] = []
         for capture in self._captures:
             with RandomFile(capture.path) as file:
-                found = parts(file.read, file.size, self._part_bytes)
-            if found is None:
-                raise ValueError(f"{capture.path} is no capture")
+                packed = packing_of(file.read(0, _FRONT_BYTES)) is not None
+                found: Sequence[Part | None] = [None] if packed else _parts(capture, file, self._part_bytes)
             planned += [CapturePart(capture, part) for part in found]
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The packets of one part."""
-        if isinstance(partition, CapturePart):
-            yield from _read(partition.capture, partition.part)
+        if not isinstance(partition, CapturePart):
+            return
+        capture, part = partition.capture, partition.part
+        if part is not None:
+            with RandomFile(capture.path) as file:
+                yield from _read(capture, file, part)
+            return
+        with _unpacked(capture) as (file, whole):
+            for part in _parts(capture, file, file.size):
+                yield from _read(capture, file, part)
+            if not whole:
+                yield _rows(b"", file.size, _damaged(file.size), capture)
 
 
-def _read(capture: _Capture, part: Part) -> Iterator[pa.RecordBatch]:
+def _parts(capture: _Capture, file: RandomFile, part_bytes: int) -> Sequence[Part]:
+    found = parts(file.read, file.size, part_bytes)
+    if found is None:
+        raise ValueError(f"{capture.path} is no capture")
+    return found
+
+
+@contextmanager
+def _unpacked(capture: _Capture) -> Iterator[tuple[RandomFile, bool]]:
+    """What a packed file holds, among Spark's temporary files as long as it is read, and whether that is all of it."""
+    with RandomFile(capture.path) as file:
+        packing = packing_of(file.read(0, _FRONT_BYTES))
+    if packing is None:
+        raise ValueError(f"{capture.path} has changed while it was read")
+    scratch = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    with NamedTemporaryFile(prefix="bb-capture-", dir=scratch or None) as plain:
+        wrong = unpack(capture.path, packing, plain)
+        plain.flush()
+        with RandomFile(plain.name) as file:
+            yield file, not wrong
+
+
+def _read(capture: _Capture, file: RandomFile, part: Part) -> Iterator[pa.RecordBatch]:
+    for data, at, records in chunks(file.read, part, walker(part.layout)):
+        for start in range(0, max(1, len(records)), _BATCH_PACKETS):
+            yield _rows(data, at, records.part(start, start + _BATCH_PACKETS), capture)
+
+
+def _rows(data: bytes, at: int, records: Records, capture: _Capture) -> pa.RecordBatch:
     # Spark compares schemas strictly, and its own columns may all be null.
     schema = pa.schema([field.with_nullable(True) for field in PACKETS.arrow_schema()])
-    with RandomFile(capture.path) as file:
-        for data, at, records in chunks(file.read, part, walker(part.layout)):
-            for start in range(0, max(1, len(records)), _BATCH_PACKETS):
-                some: Any = records.part(start, start + _BATCH_PACKETS)
-                batch = packets(data, at, some, capture.number, capture.wire)
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    batch = packets(data, at, records, capture.number, capture.wire)
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _damaged(at: int) -> Records:
+    """No record, but that something is wrong there."""
+    none = np.empty(0, dtype=np.int64)
+    return Records(none, none, none, none, none, none, none, (Damage(at, 0),))
 
 
 def prepared(files: Sequence[str], target: Store) -> tuple[list[str], list[dict[str, Any]]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -73,6 +74,15 @@ def open_stream(address: str) -> Any:
 
     path = local_path(address)
     return closing(OSFile(path) if path is not None else remote(address).open_input_file(remote_key(address)))
+
+
+def open_new(address: str) -> Any:
+    """A file to write from front to end, in place of one that may be there."""
+    path = local_path(address)
+    if path is None:
+        return closing(remote(address).open_output_stream(remote_key(address)))
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return Path(path).open("wb")
 
 
 def remote_key(address: str) -> str:

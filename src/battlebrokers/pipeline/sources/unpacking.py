@@ -1,15 +1,15 @@
 """Captures made ready for reading in parallel: checked, and unpacked if they are packed. Called on the driver.
 
-Packed files cannot be read from the middle, so each is unpacked once, in a stream, beside the tables made from it.
+Packed files cannot be read from the middle, so each is unpacked once, in a stream, beside the tables made from it,
+wherever they lie.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,9 @@ import pyarrow as pa
 from battlebrokers.dissect.capture_format import STATISTICS, Drops, Layout, drops_of, layout_of
 from battlebrokers.dissect.clues import block_clues
 from battlebrokers.errors import InputError
-from battlebrokers.pipeline.sources.files import RandomFile, local_path, open_stream
-from battlebrokers.pipeline.store import LocalStore, Store
+from battlebrokers.pipeline.sources.files import RandomFile, local_path, open_new
+from battlebrokers.pipeline.sources.packed import Packing, packing_of, unpack
+from battlebrokers.pipeline.store import Store
 
 UNPACKED = "decoded/captures"
 """Where unpacked captures lie in a store."""
@@ -27,11 +28,6 @@ Defect = dict[str, Any]
 """`file`, `reason` and `count`."""
 
 _HINT = "Captures are pcap or pcapng files, plain or packed with gzip or zstd; dumpcap and tcpdump write them."
-_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_STEP_BYTES = 4 << 10
-"""Unpacked at a time: what is lost when the next bytes turn out to be damaged."""
-_PACKED_BYTES = 256 << 10
-_GZIP = 16 + zlib.MAX_WBITS
 _TAIL_BYTES = 64 << 10
 
 
@@ -41,7 +37,7 @@ def unpacked(files: Sequence[str], target: Store) -> tuple[list[str], list[Defec
     defects: list[Defect] = []
     for number, file in enumerate(files):
         front = _front(file)
-        packing = next((name for magic, name in _PACKED.items() if front.startswith(magic)), None)
+        packing = packing_of(front)
         ready = file if packing is None else _unpack(file, packing, number, target, defects)
         path = local_path(ready)
         plain.append(ready if path is None else str(Path(path).absolute()))
@@ -58,7 +54,7 @@ def why_unreadable(file: str) -> str:
         front = _front(file)
     except InputError as error:
         return f"it {error.message.removeprefix(f'{file} ')}"
-    return "" if front.startswith(tuple(_PACKED)) or layout_of(front) else "it is no capture"
+    return "" if packing_of(front) or layout_of(front) else "it is no capture"
 
 
 def _front(file: str) -> bytes:
@@ -74,58 +70,16 @@ def _front(file: str) -> bytes:
     return front
 
 
-def _unpack(file: str, packing: str, number: int, target: Store, defects: list[Defect]) -> str:
-    if not isinstance(target, LocalStore):
-        raise InputError(
-            f"{file} is packed with {packing}, and there is no local folder to unpack it into",
-            hint="Unpack it first, or write the tables to a local folder.",
-        )
-    folder = target.path / UNPACKED
-    folder.mkdir(parents=True, exist_ok=True)
-    name = Path(file).name
-    path = folder / f"{number:03}-{name.removesuffix('.gz').removesuffix('.zst')}"
-    with open_stream(file) as packed, path.open("wb") as plain:
-        whole = _COPY[packing](packed, plain)
-    if not whole:
-        defects.append({"file": file, "reason": f"cut off or damaged {packing} data: the rest is missing", "count": 1})
-    if path.stat().st_size == 0:
+def _unpack(file: str, packing: Packing, number: int, target: Store, defects: list[Defect]) -> str:
+    name = Path(file).name.removesuffix(".gz").removesuffix(".zst")
+    ready = target.locate(f"{UNPACKED}/{number:03}-{name}")
+    with open_new(ready) as plain:
+        wrong = unpack(file, packing, plain)
+        empty = plain.tell() == 0
+    if empty:
         raise InputError(f"{file} holds nothing that can be unpacked", hint=_HINT)
-    return str(path)
-
-
-def _copy_gzip(packed: Any, plain: IO[bytes]) -> bool:
-    """Unpack all members one after the other; False when it ended early."""
-    member, piece = zlib.decompressobj(_GZIP), b""
-    began = False
-    while True:
-        piece = piece or bytes(packed.read(_PACKED_BYTES))
-        if not piece:
-            return not began
-        # Some programs fill the last block of a file up.
-        piece = piece if began else piece.lstrip(b"\0")
-        if not piece:
-            continue
-        try:
-            plain.write(member.decompress(piece))
-        except zlib.error:
-            return False
-        began = not member.eof
-        piece = member.unused_data
-        if member.eof:
-            member = zlib.decompressobj(_GZIP)
-
-
-def _copy_zstd(packed: Any, plain: IO[bytes]) -> bool:
-    """Unpack all frames one after the other; False when it ended early."""
-    stream = pa.CompressedInputStream(packed, "zstd")
-    while True:
-        try:
-            piece = stream.read(_STEP_BYTES)
-        except (OSError, pa.ArrowException):
-            return False
-        if not piece:
-            return True
-        plain.write(piece)
+    defects += [{"file": file, "reason": reason, "count": count} for reason, count in wrong.items()]
+    return local_path(ready) or ready
 
 
 def _drops(file: str, ready: str, layout: Layout) -> list[Defect]:
@@ -159,6 +113,3 @@ def _last_blocks(tail: bytes, layout: Layout) -> list[tuple[int, int]]:
         found.append((by_end[end], end))
         end = by_end[end]
     return found[::-1]
-
-
-_COPY = {"gzip": _copy_gzip, "zstd": _copy_zstd}
