@@ -11,9 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from battlebrokers.errors import InputError
+from battlebrokers.pipeline.captures import Captures, decode
 from battlebrokers.pipeline.sources.capture import CaptureReader, prepared
 from battlebrokers.pipeline.sources.files import RandomFile
 from battlebrokers.pipeline.store import LocalStore, Store
+from battlebrokers.tables import STREAMS
 from support import capture_writer as write
 from support.capture_writer import Frame
 
@@ -275,3 +277,20 @@ def test_files_at_the_end_are_read_as_far_as_they_go(tmp_path: Path):
     with RandomFile(str(tmp_path / "a")) as file:
         assert file.read(8, 100) == b"89"
         assert file.read(50, 1) == b""
+
+
+@pytest.mark.spark
+def test_services_on_ipv6_get_their_names_however_they_were_spelled(spark: SparkSession, tmp_path: Path):
+    said = [(50_000, 6379, b"PING\r\n"), (6379, 50_000, b"+PONG\r\n")]
+    content = []
+    for number, (source, port, payload) in enumerate(said):
+        ends = {"source": "2001:db8::9", "destination": "2001:db8::5"}
+        if port == 50_000:
+            ends = {"source": ends["destination"], "destination": ends["source"]}
+        segment = write.tcp(source, port, seq=1 + number, payload=payload)
+        content.append(Frame(NOW_NS + number, write.ethernet(write.ipv6(segment, **ends), kind=0x86DD)))
+    (tmp_path / "a.pcap").write_bytes(write.pcap(content))
+    captures = Captures([str(tmp_path / "a.pcap")], names={"[2001:DB8:0::5]:6379": "redis", "[2001:db8::9]": "web"})
+    decode(spark, captures, LocalStore(tmp_path / "out"))
+    (stream,) = spark.read.parquet(str(tmp_path / "out" / STREAMS.folder)).collect()
+    assert (stream["server"], stream["server_service"], stream["client_service"]) == ("2001:db8::5", "redis", "web")

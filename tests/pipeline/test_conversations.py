@@ -195,6 +195,15 @@ def test_addresses_are_told_as_text(capture: Capture, address: str) -> None:
     assert (stream["client"], stream["server"]) == (address, address)
 
 
+def test_a_service_is_known_by_an_ipv6_address_with_and_without_its_port() -> None:
+    names = {"[2001:db8::5]:6379": "redis", "2001:db8::6": "gateway", "*:1883": "broker"}
+    around = Surroundings([], {}, names)
+    assert around.service("2001:db8::5", 6379) == "redis"
+    assert around.service("2001:db8::5", 6380) is None
+    assert around.service("2001:db8::6", 50_000) == "gateway"
+    assert around.service("::1", 1883) == "broker"
+
+
 def test_windows_may_cut_conversations_anywhere(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     capture.connect()
     capture.talk(20)

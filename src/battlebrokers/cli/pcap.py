@@ -19,10 +19,12 @@ from battlebrokers.contenders.reader import read_pairing
 from battlebrokers.dissect.capture_format import layout_of
 from battlebrokers.errors import InputError, UsageError
 from battlebrokers.pipeline.client import Analyst
+from battlebrokers.record.route import resolved
 from battlebrokers.report.captures import print_captures
 from battlebrokers.report.captures_page import render_wire
 from battlebrokers.report.export import kind_records, write_wire_csv
 from battlebrokers.report.service_text import write_service_texts
+from battlebrokers.tables.endpoints import ANYWHERE, endpoint, split_endpoint
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
 
 _MOST_KINDS = 500
@@ -31,6 +33,7 @@ _MOST_KINDS = 500
 _FRONT_BYTES = 64
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """How files packed with gzip and zstd begin."""
+_NAMES_HINT = "for example --names redis=10.0.0.5:6379 --names broker=[2001:db8::5]:1883"
 _KEY_LOG_BYTES = 64 << 20
 """Every task is told all secrets: a longer key log is not taken."""
 
@@ -105,13 +108,20 @@ def write_report(folder: RunFolder, summary: dict[str, Any], csv: Path | None = 
 
 
 def parse_names(names: list[str]) -> dict[str, str]:
-    """`service=address` pairs as address → service."""
+    """`service=address` pairs as address → service; the name of a host stands for all its addresses."""
     found = {}
     for name in names:
-        service, equals, address = name.partition("=")
-        if not equals or not service or not address:
-            raise UsageError(f"--names {name!r} is not service=address", hint="for example --names redis=10.0.0.5:6379")
-        found[address] = service
+        service, equals, place = name.partition("=")
+        if not equals or not service or not place:
+            raise UsageError(f"--names {name!r} is not service=address", hint=_NAMES_HINT)
+        try:
+            host, port = split_endpoint(place)
+        except ValueError as error:
+            raise UsageError(f"--names {name!r}: {error}", hint=_NAMES_HINT) from error
+        addresses = (host,) if host == ANYWHERE else resolved(host)
+        if not addresses:
+            raise UsageError(f"--names {name!r}: {host} has no address here", hint="Give its address instead.")
+        found |= {endpoint(address, port): service for address in addresses}
     return found
 
 

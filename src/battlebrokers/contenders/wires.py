@@ -5,13 +5,12 @@ Called by `lifecycle` before anything is started. Sends nothing but a question f
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 
 from battlebrokers.contenders.broker_url import BrokerUrl
 from battlebrokers.contenders.spec import Contender, Service
-from battlebrokers.record.route import interface_towards
-from battlebrokers.record.wire import EVERYWHERE, LOOPBACK, Wire
+from battlebrokers.record.route import resolved, way_towards
+from battlebrokers.record.wire import LOOPBACK, Wire
 
 URL_SERVICE = "broker"
 """What the only service of a broker given by URL is called."""
@@ -19,6 +18,7 @@ URL_SERVICE = "broker"
 
 def wires_of(contender: Contender, ports: Mapping[str, int], host: str) -> list[Wire]:
     """The wire of every service that listens somewhere or lives somewhere of its own."""
+    hosts = resolved(host) or (host,)
     named = {port for service in contender.services.values() for port in service.ports or ()}
     rest = [number for port, number in ports.items() if port not in named]
     wires = []
@@ -32,8 +32,8 @@ def wires_of(contender: Contender, ports: Mapping[str, int], host: str) -> list[
             Wire(
                 service=name,
                 ports=listens_on,
-                hosts=(host,) if at_home else (),
-                interface=service.interface or (interface_towards(host) if at_home else ""),
+                hosts=hosts if at_home else (),
+                interface=service.interface or (way_towards(hosts) if at_home else ""),
                 namespace=service.namespace,
                 container=service.container,
                 wanted=service.filter,
@@ -44,15 +44,8 @@ def wires_of(contender: Contender, ports: Mapping[str, int], host: str) -> list[
 
 def wires_of_url(url: BrokerUrl) -> list[Wire]:
     """The wire that leads to a broker somewhere else; none if its name cannot be resolved."""
-    try:
-        found = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
-    except OSError:
-        return []
-    hosts = tuple(dict.fromkeys(str(each[4][0]) for each in found))
-    interfaces = {interface_towards(host) for host in hosts}
-    # Nobody knows which of several addresses will be used: if they lead different ways, all ways are watched.
-    interface = interfaces.pop() if len(interfaces) == 1 else EVERYWHERE
-    return [Wire(URL_SERVICE, (url.port,), hosts, interface, narrow=True)]
+    hosts = resolved(url.host)
+    return [Wire(URL_SERVICE, (url.port,), hosts, way_towards(hosts), narrow=True)] if hosts else []
 
 
 def _ports(service: Service, ports: Mapping[str, int], rest: list[int]) -> tuple[int, ...]:

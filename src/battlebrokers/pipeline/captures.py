@@ -34,6 +34,7 @@ from battlebrokers.pipeline.stages.wires import WireStage
 from battlebrokers.pipeline.store import LocalStore, Store
 from battlebrokers.pipeline.twins import twins
 from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, STREAMS, WIRE
+from battlebrokers.tables.endpoints import respelled
 from battlebrokers.tables.manifest import Manifest, PairingFacts
 
 Progress = Callable[[str, int, int], None]
@@ -142,7 +143,8 @@ class _Work:
         captures = self._captures
         wires = captures.wires or range(len(self._plain))
         packets = PacketStage(self._plain, list(wires), self._folders[PACKETS.name], self._shares)
-        around = Surroundings(self._plain, captures.captured_at, captures.names, captures.hints)
+        names = {respelled(place): service for place, service in captures.names.items()}
+        around = Surroundings(self._plain, captures.captured_at, names, captures.hints)
         streams = StreamStage(around, self._folders)
         planned = self._context.parallelize(self._parts, max(1, len(self._parts)))
         found = _moved(planned.mapPartitionsWithIndex(packets), self._shares).mapPartitionsWithIndex(streams)

@@ -21,6 +21,7 @@ from battlebrokers.dissect.tcp_analysis import TcpAnalysis
 from battlebrokers.pipeline.conversation_tables import Batch, ConversationTables, Row
 from battlebrokers.pipeline.payloads import FILE_SHIFT, Payloads
 from battlebrokers.tables import STREAMS
+from battlebrokers.tables.endpoints import ANYWHERE, endpoint
 
 __all__ = ["FILE_SHIFT", "WANTED", "Columns", "Surroundings", "Words", "converse_columns"]
 
@@ -53,13 +54,13 @@ class Surroundings:
     captured_at: Mapping[int, str]
     """File number → the service at whose wire it was captured."""
     names: Mapping[str, str]
-    """Address, address:port or *:port → service."""
+    """Address, address:port or *:port, spelled as `tables.endpoints` does → service."""
     hints: object = None
 
     def service(self, address: str, port: int) -> str | None:
         """Who lives there."""
         names = self.names
-        return names.get(f"{address}:{port}") or names.get(address) or names.get(f"*:{port}")
+        return names.get(endpoint(address, port)) or names.get(endpoint(address)) or names.get(endpoint(ANYWHERE, port))
 
 
 def converse_columns(columns: Iterable[tuple[Columns, Words]], around: Surroundings) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""Which interface leads to an address, and which addresses an interface has: asked from `ip -json`.
+"""Which interface leads to an address, which addresses an interface or a host has: asked from `ip -json` and by name.
 
 Used where a wire has to be found for a service we did not start. When `ip` is missing, every interface is meant.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import ipaddress
 import json
 import shutil
+import socket
+from collections.abc import Sequence
 from typing import Any
 
 from battlebrokers.errors import EnvironmentNotReady
@@ -25,6 +27,21 @@ def interface_towards(address: str, ask: Ask = ask) -> str:
         return parse_route(ask(["ip", "-json", "route", "get", address]))
     except EnvironmentNotReady:
         return EVERYWHERE
+
+
+def way_towards(addresses: Sequence[str], ask: Ask = ask) -> str:
+    """The interface that leads to all of them; `any` when they lead different ways: nobody knows which will be used."""
+    interfaces = {interface_towards(address, ask) for address in addresses}
+    return interfaces.pop() if len(interfaces) == 1 else EVERYWHERE
+
+
+def resolved(host: str) -> tuple[str, ...]:
+    """The addresses of a host, of an address itself; none if its name is not known."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
 
 
 def parse_route(told: str) -> str:

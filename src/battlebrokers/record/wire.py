@@ -5,11 +5,11 @@ Made from a contender's spec, from a broker's URL or from the command line; used
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 
 from battlebrokers.errors import UsageError
+from battlebrokers.tables.endpoints import ANYWHERE, endpoint
 
 LOOPBACK = "lo"
 EVERYWHERE = "any"
@@ -49,8 +49,8 @@ class Wire:
     def addresses(self) -> tuple[str, ...]:
         """Every `address:port` by which packets of this service are known; without ports the addresses alone."""
         if not self.ports:
-            return self.hosts
-        return tuple(f"{_bracketed(host)}:{port}" for host in self.hosts or ("*",) for port in self.ports)
+            return tuple(endpoint(host) for host in self.hosts)
+        return tuple(endpoint(host, port) for host in self.hosts or (ANYWHERE,) for port in self.ports)
 
     @property
     def namespace_path(self) -> str:
@@ -76,10 +76,3 @@ def parse_service(text: str) -> tuple[str, tuple[int, ...]]:
 def safe_file_name(service: str) -> str:
     """A service's name as the beginning of a file's name."""
     return re.sub(r"[^A-Za-z0-9_.@-]+", "_", service).lstrip(".") or "service"
-
-
-def _bracketed(host: str) -> str:
-    try:
-        return f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
-    except ValueError:
-        return host

@@ -84,6 +84,22 @@ def test_mistakes_are_told_before_anything_is_decoded(capture):
             verb.pcap([file], out="town")
     with pytest.raises(UsageError, match="not service=address"):
         verb.pcap([capture], out="town", names=["redis"])
+    with pytest.raises(UsageError, match=r"nowhere\.invalid has no address"):
+        verb.pcap([capture], out="town", names=["redis=nowhere.invalid:6379"])
+    with pytest.raises(UsageError, match="'x' is not a port"):
+        verb.pcap([capture], out="town", names=["redis=10.0.0.5:x"])
+
+
+def test_names_are_spelled_as_captures_spell_addresses():
+    assert verb.parse_names(
+        ["a=[2001:DB8:0::5]:6379", "b=2001:db8::6", "c=10.0.0.5:1883", "d=*:80", "e=::ffff:10.0.0.6"]
+    ) == {"[2001:db8::5]:6379": "a", "2001:db8::6": "b", "10.0.0.5:1883": "c", "*:80": "d", "10.0.0.6": "e"}
+
+
+def test_the_name_of_a_host_stands_for_its_addresses():
+    found = verb.parse_names(["broker=localhost:1883"])
+    assert set(found.values()) == {"broker"}
+    assert found.keys() & {"127.0.0.1:1883", "[::1]:1883"}
 
 
 def test_a_file_says_which_messages_answer_which(capture, tmp_path):

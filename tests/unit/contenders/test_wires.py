@@ -73,6 +73,20 @@ def test_a_host_without_an_address_has_no_wire() -> None:
     assert wires_of_url(parse_broker_url("mqtt://nowhere.invalid:1883")) == []
 
 
+def test_the_name_of_a_host_becomes_its_addresses() -> None:
+    (wire,) = wires_of(find_contender("mosquitto"), {"mqtt": 1883}, "localhost")
+    assert wire.interface == "lo"
+    assert wire.hosts
+    assert set(wire.addresses) <= {"127.0.0.1:1883", "[::1]:1883"}
+
+
+def test_services_on_ipv6_are_told_in_one_spelling() -> None:
+    (wire,) = wires_of(find_contender("mosquitto"), {"mqtt": 1883}, "0:0::1")
+    assert (wire.interface, wire.addresses) == ("lo", ("[::1]:1883",))
+    (wire,) = wires_of_url(parse_broker_url("mqtt://[0:0::1]:1883"))
+    assert (wire.interface, wire.addresses) == ("lo", ("[::1]:1883",))
+
+
 def test_a_service_may_say_which_packets_are_its_own() -> None:
     switches = {wire.service: wire for wire in wires_of(find_contender("sdn"), {"http": 8080, "openflow": 6653}, "::1")}
     assert switches["switches"].interface == "any"

@@ -14,6 +14,7 @@ def test_a_service_on_another_machine_is_told_by_address_and_port() -> None:
     wire = Wire("broker", (1883,), ("192.0.2.7", "2001:db8::7"), "eth0", narrow=True)
     assert wire.filter == "(host 192.0.2.7 or host 2001:db8::7) and (port 1883)"
     assert wire.addresses == ("192.0.2.7:1883", "[2001:db8::7]:1883")
+    assert Wire("cache", hosts=("2001:DB8:0::7",)).addresses == ("2001:db8::7",)
 
 
 def test_a_wire_of_its_own_needs_no_filter() -> None:
