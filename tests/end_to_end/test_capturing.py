@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from battlebrokers.contenders.reader import SPECS
-from battlebrokers.record.capture_tool import CaptureTool, Limits, find_tool
+from battlebrokers.record.capture_tool import CaptureTool, Limits, ToolName, find_tool
 from battlebrokers.run import capturing as capturing_module
 from battlebrokers.tables import PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder
@@ -86,23 +88,33 @@ def test_a_run_is_captured_from_its_first_syn_to_its_last_publish(tmp_path, requ
     assert (folder.logs / "output.log").exists()
 
 
+@pytest.fixture(params=["dumpcap", "tcpdump"])
+def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Either of the programs, as the only one here."""
+    use_only(request.param, monkeypatch)
+    return str(request.param)
+
+
+def use_only(name: ToolName, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"{name} is not installed")
+    settle_s = {"dumpcap": 0.6, "tcpdump": 1.5}[name]
+    monkeypatch.setattr(capturing_module, "find_tool", lambda **_: CaptureTool(name, path, settle_s))
+
+
 def test_tcpdump_does_it_too(tmp_path, require_broker, monkeypatch):
     require_broker("mosquitto")
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    found = next((p for f in os.environ["PATH"].split(os.pathsep) if (p := Path(f) / "tcpdump").exists()), None)
-    if found is None:
-        pytest.skip("tcpdump is not installed")
-    (tools / "tcpdump").symlink_to(found)
-    monkeypatch.setattr(capturing_module, "find_tool", lambda **_: CaptureTool("tcpdump", str(found), 1.5))
+    use_only("tcpdump", monkeypatch)
     folder = run_for_real(write_scenario(tmp_path, TALK), "mosquitto", tmp_path / "runs", capture=WHOLE)
     manifest = folder.read_manifest()
     port = int(manifest.contender.endpoints["tcp"].rsplit(":", 1)[1])
     assert manifest.captures[0].files == ["recorded/captures/mosquitto-00001.pcap"]
+    assert manifest.captures[0].replaced_files == 0
     assert publishes_towards(files_of(folder, "mosquitto"), port) == published(folder)
 
 
-def test_a_ring_keeps_the_newest_and_says_what_is_gone(tmp_path, require_broker):
+def test_a_ring_keeps_the_newest_and_says_what_is_gone(tmp_path, require_broker, tool):
     require_broker("mosquitto")
     said: list[str] = []
     big = TALK.replace("random_bytes: 64", "random_bytes: 30000")
@@ -113,7 +125,16 @@ def test_a_ring_keeps_the_newest_and_says_what_is_gone(tmp_path, require_broker)
     facts = folder.read_manifest().captures[0]
     assert len(facts.files) == 4
     assert facts.replaced_files > 0
-    assert facts.files[0] == f"recorded/captures/mosquitto-{facts.replaced_files + 1:05d}.pcapng"
+    assert (
+        facts.files[0]
+        == f"recorded/captures/mosquitto-{facts.replaced_files + 1:05d}.{'pcapng' if tool == 'dumpcap' else 'pcap'}"
+    )
+    # Nothing is missing but what was replaced: what came before the first packet that is kept.
+    stamps = [[float(row[0]) for row in tshark([folder.path / name], "", "frame.time_epoch")] for name in facts.files]
+    assert all(stamps)
+    assert all(one[-1] <= next_one[0] for one, next_one in pairwise(stamps))
+    assert facts.packets is not None
+    assert sum(map(len, stamps)) < facts.packets
     assert sum((folder.path / name).stat().st_size for name in facts.files) < 5_000_000
     assert "larger than its limit" in "\n".join(said)
 

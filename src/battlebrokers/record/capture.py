@@ -57,16 +57,15 @@ def tidied(tool: CaptureTool, folder: Path, wire: Wire, said: str) -> tuple[list
     """
     asked = raw_file(tool, folder, wire)
     written = raw_files(tool, folder, wire)
+    replaced = max(files_begun(tool, said) - len(written), 0)
     if tool.name == "dumpcap":
         numbers = [int(path.name[len(asked.stem) + 1 :][:5]) for path in written]
     else:
-        numbers = list(range(1, len(written) + 1))
-    names = []
-    for number, path in zip(numbers, written, strict=True):
-        path.rename(folder / f"{asked.stem}-{number:05d}{asked.suffix}")
-        names.append(f"{asked.stem}-{number:05d}{asked.suffix}")
-    begun = files_begun(tool, said)
-    return names, max((begun or 0) - len(names), 0)
+        numbers = [replaced + place for place in range(1, len(written) + 1)]
+    names = [f"{asked.stem}-{number:05d}{asked.suffix}" for number in numbers]
+    for name, path in zip(names, written, strict=True):
+        path.rename(folder / name)
+    return names, replaced
 
 
 def written_bytes(tool: CaptureTool, folder: Path, wire: Wire) -> int:

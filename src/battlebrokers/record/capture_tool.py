@@ -32,6 +32,7 @@ _DUMPCAP_DROPS = re.compile(r"received/dropped on interface .*?: (\d+)/(\d+) \(p
 _DUMPCAP_FILE = re.compile(r"^File: (.+)$", re.MULTILINE)
 _TCPDUMP_COUNT = re.compile(r"^(\d+) packets? captured", re.MULTILINE)
 _TCPDUMP_DROPS = re.compile(r"^(\d+) packets? dropped by (?:kernel|interface)", re.MULTILINE)
+_TCPDUMP_FILE_DONE = re.compile(r"^.+\.pcap\d+(?:\) failed: .*)?$", re.MULTILINE)
 _TCPDUMP_UP = re.compile(r"^(?:tcpdump: )?listening on ", re.MULTILINE)
 
 
@@ -121,7 +122,8 @@ def command(tool: CaptureTool, wire: Wire, file: Path, limits: Limits) -> list[s
         return [*enter, *words, *(["-f", wire.filter] if wire.filter else [])]
     words = [tool.path, "-n", "-U", "-i", wire.interface, "-B", str(_KERNEL_BUFFER_MIB << 10), "-w", str(file)]
     words += ["-C", str(limits.file_bytes // 1_000_000), "-W", str(limits.files), "-s", str(limits.snap_bytes)]
-    words += ["--time-stamp-precision=nano"]
+    # After each file it tells its name to a program, which else nobody learns; that it may not start one tells it, too.
+    words += ["--time-stamp-precision=nano", "-z", "echo"]
     words += ["-Z", "root"] if os.geteuid() == 0 else []  # else it becomes somebody who may not write here
     return [*enter, *words, *([wire.filter] if wire.filter else [])]
 
@@ -140,13 +142,16 @@ def counted(tool: CaptureTool, said: str) -> Counted:
     return Counted(int(packets[1]) if packets else None, sum(map(int, drops)) if drops else None)
 
 
-def files_begun(tool: CaptureTool, said: str) -> int | None:
-    """How many files it has begun, replaced ones included; None when it does not tell."""
-    return len(_DUMPCAP_FILE.findall(said)) if tool.name == "dumpcap" else None
+def files_begun(tool: CaptureTool, said: str) -> int:
+    """How many files it has begun, replaced ones included."""
+    if tool.name == "dumpcap":
+        return len(_DUMPCAP_FILE.findall(said))
+    return len(_TCPDUMP_FILE_DONE.findall(said)) + is_up(tool, said)
 
 
 def complaint(said: str) -> str:
-    """The line that says why it did not start."""
+    """The line that says why it did not start, or ended."""
+    said = _TCPDUMP_FILE_DONE.sub("", said)
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("Capturing on")]
     told = next((line for line in lines if "permission" in line.lower()), lines[0] if lines else "")
     return told.removeprefix("tcpdump: ").removeprefix("dumpcap: ")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from battlebrokers.record.capture import tidied
 from battlebrokers.record.capture_tool import (
     CaptureTool,
     Counted,
@@ -84,6 +85,25 @@ def test_last_words_are_counted() -> None:
     assert counted(DUMPCAP, DUMPCAP_SAID) == Counted(399, 7)
     assert counted(TCPDUMP, TCPDUMP_SAID) == Counted(12, 3)
     assert files_begun(DUMPCAP, DUMPCAP_SAID) == 2
+    assert files_begun(TCPDUMP, TCPDUMP_SAID) == 1
+    up, *last_words = TCPDUMP_SAID.splitlines()
+    echoed = ["/tmp/my c/broker.pcap0", "/tmp/my c/broker.pcap1"]
+    assert files_begun(TCPDUMP, "\n".join([up, *echoed, *last_words])) == 3
+    refused = [f"tcpdump: compress_savefile: execlp(echo, {name}) failed: Permission denied" for name in echoed]
+    assert files_begun(TCPDUMP, "\n".join([up, *refused, *last_words])) == 3
+    assert complaint("\n".join([*refused, "tcpdump: pcap_loop: The interface disappeared"])).startswith("pcap_loop")
+
+
+def test_the_files_of_a_tcpdump_ring_are_numbered_since_the_start(tmp_path: Path) -> None:
+    for place, age in ((0, 2), (1, 1), (2, 4), (3, 3)):
+        path = tmp_path / f"broker.pcap{place}"
+        path.write_text(str(place))
+        os.utime(path, (1000 - age, 1000 - age))
+    said = "\n".join([TCPDUMP_SAID.splitlines()[0], *(f"{tmp_path}/broker.pcap{number % 4}" for number in range(9))])
+    names, replaced = tidied(TCPDUMP, tmp_path, WIRE, said)
+    assert replaced == 6
+    assert names == [f"broker-{number:05d}.pcap" for number in (7, 8, 9, 10)]
+    assert [(tmp_path / name).read_text() for name in names] == ["2", "3", "0", "1"]
 
 
 @pytest.mark.parametrize("tool", [DUMPCAP, TCPDUMP])
