@@ -149,7 +149,10 @@ def test_a_contender_may_be_run_by_somebody_else(elsewhere: tuple[Path, str], tm
         with start_contender(name, "stock", tmp_path / "ours") as running:
             assert running.profile == "external"
             assert running.endpoints == {"http": f"http://127.0.0.1:{port}"}
-            assert running.services == []
+            [(service, pids)] = running.services
+            assert service == "board"
+            assert port in psutil.Process(pids[0]).cmdline(), "found by the port it listens on"
+            assert running.process is None
             assert set(running.scripts) == {"http"}
     assert listens(port)
     assert isinstance(availability(find_contender(str(path))), Available)

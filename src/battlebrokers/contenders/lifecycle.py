@@ -23,6 +23,7 @@ from battlebrokers.contenders.contained import Contained
 from battlebrokers.contenders.containers import compose_command, container_command, namespace_command
 from battlebrokers.contenders.dialogue import registration_of, scripts_of
 from battlebrokers.contenders.handshake import must_accept
+from battlebrokers.contenders.neighbours import Neighbours, is_here
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.reader import split_host
@@ -30,7 +31,7 @@ from battlebrokers.contenders.readiness import all_accept, question_for
 from battlebrokers.contenders.running import REACH_TIMEOUT_S, RunningContender
 from battlebrokers.contenders.spec import Contender, Profile
 from battlebrokers.contenders.template import render
-from battlebrokers.contenders.wires import wires_of, wires_of_url
+from battlebrokers.contenders.wires import ports_of, wires_of, wires_of_url
 from battlebrokers.errors import ContenderError, EnvironmentNotReady, Interrupted, UsageError
 from battlebrokers.record.route import interface_towards
 from battlebrokers.record.wire import Wire
@@ -267,6 +268,7 @@ def _visit(contender: Contender, host: str, listener: Listener | None) -> Runnin
         registration=registration_of(contender),
         model=contender.model,
         known=values,
+        neighbours=Neighbours(contender.services, ports_of(contender, contender.ports) if is_here(host) else {}),
     )
 
 

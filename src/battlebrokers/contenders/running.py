@@ -16,6 +16,7 @@ import psutil
 from battlebrokers.contenders.contained import Contained, group_of_container
 from battlebrokers.contenders.dialogue import Registration
 from battlebrokers.contenders.model import Model
+from battlebrokers.contenders.neighbours import Neighbours
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.readiness import all_accept
@@ -27,7 +28,7 @@ REACH_TIMEOUT_S = 5.0
 
 @dataclass
 class RunningContender:
-    """A broker under test; leaving its `with` block stops it. An external one has no processes, logs or end of ours."""
+    """A broker under test; leaving its `with` block stops it. An external one has no process or end of ours."""
 
     name: str
     version: str
@@ -58,6 +59,8 @@ class RunningContender:
     """Those that run with it; they end with it."""
     contained: Contained | None = field(default=None, repr=False)
     """The containers it runs in, if we started some."""
+    neighbours: Neighbours | None = field(default=None, repr=False)
+    """Its services on this machine, if somebody else started them."""
     process: KeptProcess | None = field(default=None, repr=False)
     place: Place | None = field(default=None, repr=False)
 
@@ -69,7 +72,7 @@ class RunningContender:
     def service_pids(self) -> dict[str, list[int]]:
         """Service → its process ids, looked up anew each time; a service that has ended has none."""
         if self.process is None:
-            return {}
+            return self.neighbours.pids() if self.neighbours is not None else {}
         found = assign_services(self.service_names, _names_of(self.process.pids()))
         if self.contained is not None:
             # Where the engine does not let us look, its client is all there is to see.
@@ -94,6 +97,8 @@ class RunningContender:
 
     def group_of(self, service: str) -> str:
         """The control group its file names for a service, or that of its container; empty when neither is known."""
+        if self.neighbours is not None:
+            return self.neighbours.group_of(service)
         described = self.described.get(service)
         if described is not None and (described.cgroup or described.container):
             return described.cgroup or group_of_container(described.container)

@@ -19,11 +19,10 @@ URL_SERVICE = "broker"
 def wires_of(contender: Contender, ports: Mapping[str, int], host: str) -> list[Wire]:
     """The wire of every service that listens somewhere or lives somewhere of its own."""
     hosts = resolved(host) or (host,)
-    named = {port for service in contender.services.values() for port in service.ports or ()}
-    rest = [number for port, number in ports.items() if port not in named]
+    listening = ports_of(contender, ports)
     wires = []
     for name, service in contender.services.items():
-        listens_on = _ports(service, ports, rest)
+        listens_on = listening[name]
         elsewhere = bool(service.namespace or service.container)
         if not (listens_on or service.interface or elsewhere):
             continue
@@ -40,6 +39,13 @@ def wires_of(contender: Contender, ports: Mapping[str, int], host: str) -> list[
             )
         )
     return wires
+
+
+def ports_of(contender: Contender, ports: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Service → the ports it listens on."""
+    named = {port for service in contender.services.values() for port in service.ports or ()}
+    rest = [number for port, number in ports.items() if port not in named]
+    return {name: _ports(service, ports, rest) for name, service in contender.services.items()}
 
 
 def wires_of_url(url: BrokerUrl) -> list[Wire]:
