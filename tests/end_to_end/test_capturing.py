@@ -85,7 +85,7 @@ def test_a_run_is_captured_from_its_first_syn_to_its_last_publish(tmp_path, requ
     assert not any(len(row) > 1 and row[1] for row in everything)
     assert any(not row[0].endswith("000") for row in everything), "stamps are in nanoseconds"
     assert "Capturing on" in (folder.logs / "capture-mosquitto.log").read_text()
-    assert (folder.logs / "output.log").exists()
+    assert (folder.logs / "mosquitto-output.log").exists()
 
 
 @pytest.fixture(params=["dumpcap", "tcpdump"])

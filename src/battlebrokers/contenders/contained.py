@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.record.cgroup import group_name, named_group, read_group
-from battlebrokers.record.containers import Ask, ask, find_container
+from battlebrokers.record.containers import Ask, ask, find_container, log_of
 
 
 @dataclass
@@ -40,6 +40,11 @@ class Contained:
             container = self.container_of(service)
             self._groups[service] = group_of_container(container, self.ask, [self.engine]) if container else ""
         return self._groups[service]
+
+    def log_of(self, service: str) -> bytes:
+        """What a service printed, the last of it; empty when that cannot be known."""
+        container = self.container_of(service)
+        return log_of(container, [self.engine]) if container else b""
 
     def pids_of(self, service: str) -> list[int] | None:
         """The processes in that group; None when it is not known."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,6 +24,8 @@ from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.readiness import all_accept
 from battlebrokers.contenders.spec import BrokerCapabilities, Pairing, Service
 from battlebrokers.protocols.script import Script
+from battlebrokers.record.containers import log_of
+from battlebrokers.record.wire import safe_file_name
 
 REACH_TIMEOUT_S = 5.0
 
@@ -62,6 +66,11 @@ class RunningContender:
     neighbours: Neighbours | None = field(default=None, repr=False)
     """Its services on this machine, if somebody else started them."""
     process: KeptProcess | None = field(default=None, repr=False)
+    since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(), repr=False)
+    """When we came: what others' containers printed before is not about us."""
+    printed: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """Once it is stopped: what its services printed in containers, the last of it."""
+    stopped: bool = field(default=False, repr=False)
     place: Place | None = field(default=None, repr=False)
 
     @property
@@ -107,8 +116,29 @@ class RunningContender:
     @property
     def log_paths(self) -> list[Path]:
         """Its own log files, then what it printed."""
-        own = self.place.log_paths() if self.place is not None else []
-        return own + [path for there in self.beside for path in there.log_paths]
+        return list(self.named_logs().values())
+
+    def named_logs(self) -> dict[str, Path]:
+        """Its log files and those of who runs beside it, each under a name of its own: `<contender>-<log>`."""
+        found: dict[str, Path] = {}
+        for path in self.place.log_paths() if self.place is not None else []:
+            found[_unlike(found, f"{safe_file_name(self.name)}-{path.name}")] = path
+        for there in self.beside:
+            for name, path in there.named_logs().items():
+                found[_unlike(found, name)] = path
+        return found
+
+    def _printed(self) -> dict[str, bytes]:
+        """What services printed in containers of their own; of one that we run in the foreground we have it already."""
+        since = self.since if self.process is None else ""
+        found = {
+            name: log_of(service.container, since=since)
+            for name, service in self.described.items()
+            if service.container
+        }
+        if self.contained is not None and self.contained.compose_file:
+            found |= {name: self.contained.log_of(name) for name in self.service_names if name not in found}
+        return {name: text for name, text in found.items() if text}
 
     @property
     def exit_status(self) -> int | None:
@@ -132,12 +162,17 @@ class RunningContender:
 
     def stop(self) -> None:
         """Stop it as it wants to be stopped, firmly if that takes too long; nothing is left. May be called twice."""
+        if not self.stopped:
+            self.stopped = True
+            # Containers take their logs with them.
+            self.printed = self._printed()
         if self.process is not None:
             self.process.stop()
         if self.place is not None:
             self.place.close()
         for there in reversed(self.beside):
             there.stop()
+            self.printed |= there.printed
 
     def kill(self) -> None:
         """Kill it at once (SIGKILL); nothing is left."""
@@ -162,6 +197,13 @@ def assign_services(services: Mapping[str, list[str]], processes: Mapping[int, s
     for pid, name in processes.items():
         assigned[owner.get(name, rest)].append(pid)
     return assigned
+
+
+def _unlike(taken: Mapping[str, object], name: str) -> str:
+    """The name, or one like it that nobody has."""
+    path = Path(name)
+    others = (f"{path.stem}-{number}{path.suffix}" for number in count(2))
+    return name if name not in taken else next(other for other in others if other not in taken)
 
 
 def _names_of(pids: list[int]) -> dict[int, str]:

@@ -20,6 +20,7 @@ Ask = Callable[[Sequence[str]], str]
 
 _ENGINES = ("docker", "podman")
 _TIMEOUT_S = 10.0
+_LOG_LINES = 10_000
 _SYS_NET = Path("/sys/class/net")
 
 
@@ -68,6 +69,23 @@ def find_container(name: str, ask: Ask = ask, engines: Sequence[str] | None = No
         f"container {name} cannot be found: {'; '.join(reasons)}",
         hint=f"`{found[0]} ps` lists those that run; is the engine running, and may you use it?",
     )
+
+
+def log_of(name: str, engines: Sequence[str] | None = None, since: str = "") -> bytes:
+    """The last lines a container printed, `since` a moment (RFC 3339) if one is given; empty when nobody knows it."""
+    found = [engine for engine in _ENGINES if shutil.which(engine)] if engines is None else engines
+    for engine in found:
+        command = [engine, "logs", "--tail", str(_LOG_LINES), *(["--since", since] if since else []), name]
+        try:
+            # Both of its streams, in their order.
+            told = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if told.returncode == 0:
+            return told.stdout
+    return b""
 
 
 def parse_inspect(name: str, engine: str, told: str) -> Container:

@@ -17,6 +17,7 @@ from battlebrokers.clock import SECOND_NS
 from battlebrokers.contenders.running import RunningContender
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.record.cgroup import own_group
+from battlebrokers.record.wire import safe_file_name
 from battlebrokers.run.fitness import protocols_of
 from battlebrokers.run.host import host_facts
 from battlebrokers.run.messages import Finished, Hello
@@ -83,12 +84,17 @@ class Logbook:
     def keep_logs(self, contender: RunningContender) -> None:
         """Keep the end of each of the contender's logs; on a full disk the manifest matters more."""
         with contextlib.suppress(OSError):
-            for log in contender.log_paths:
+            for name, log in contender.named_logs().items():
                 if log.exists():
-                    self._folder.logs.mkdir(parents=True, exist_ok=True)
                     with log.open("rb") as source:
                         source.seek(max(0, log.stat().st_size - _LOG_BYTES))
-                        (self._folder.logs / log.name).write_bytes(source.read())
+                        self._keep(name, source.read())
+            for service, text in contender.printed.items():
+                self._keep(f"{safe_file_name(service)}-container.log", text[-_LOG_BYTES:])
+
+    def _keep(self, name: str, text: bytes) -> None:
+        self._folder.logs.mkdir(parents=True, exist_ok=True)
+        (self._folder.logs / name).write_bytes(text)
 
 
 def first_entry(
