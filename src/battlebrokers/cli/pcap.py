@@ -109,7 +109,7 @@ def write_report(folder: RunFolder, summary: dict[str, Any], csv: Path | None = 
 
 def parse_names(names: list[str]) -> dict[str, str]:
     """`service=address` pairs as address → service; the name of a host stands for all its addresses."""
-    found = {}
+    found: dict[str, str] = {}
     for name in names:
         service, equals, place = name.partition("=")
         if not equals or not service or not place:
