@@ -1,4 +1,4 @@
-"""The contract servers for Orion, DeviceHive and Meshblu, proved with the vendors' own clients.
+"""The contract servers for Orion, DeviceHive and Meshblu, proved with the vendors' own clients; OM2M has none.
 
 The clients live in an environment of their own (support/oracles/place.py). Where it cannot be made, the reason is told.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import Queue
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -196,3 +199,83 @@ def test_meshblu_refuses_who_it_does_not_know() -> None:
         assert asked(f"{base}/devices/nobody", "GET", **known)[0] == 404
         assert asked(f"{base}/devices/{device['uuid']}", "DELETE", **known) == (200, {"uuid": device["uuid"]})
         assert asked(f"{base}/v2/whoami", "GET", **known)[0] == 401
+
+
+class Monitor(BaseHTTPRequestHandler):
+    """A subscriber's own server: keeps what it is told."""
+
+    told: Queue[tuple[str, bytes]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+        self.told.put((self.headers["Content-Type"], body))
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def monitor() -> Iterator[tuple[str, Queue[tuple[str, bytes]]]]:
+    Monitor.told = Queue()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Monitor) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/monitor", Monitor.told
+        server.shutdown()
+        thread.join()
+
+
+ADMIN = {"X-M2M-Origin": "admin:admin"}
+
+
+def om2m(url: str, method: str, text: str = "", **headers: str) -> tuple[int, str]:
+    try:
+        with urlopen(Request(url, text.encode() or None, ADMIN | headers, method=method), timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_om2m_answers_as_its_wiki_says(monitor: tuple[str, Queue[tuple[str, bytes]]]) -> None:
+    url, told = monitor
+    with contract_server("om2m") as ports:
+        base = f"http://127.0.0.1:{ports['http']}/~/in-cse"
+        place = f"{base}/in-name/MY_SENSOR"
+
+        def make(where: str, type_: int, body: str, format_: str = "xml") -> tuple[int, str]:
+            kind = f"application/{format_}"
+            return om2m(where, "POST", body, **{"Content-Type": f"{kind};ty={type_}", "Accept": kind})
+
+        space = 'xmlns:m2m="http://www.onem2m.org/xml/protocols"'
+        status, body = om2m(base, "GET", Accept="application/xml")
+        assert status == 200
+        assert "<ri>/in-cse</ri>" in body
+        application = f'<m2m:ae {space} rn="MY_SENSOR"><api>app-sensor</api><rr>false</rr></m2m:ae>'
+        status, body = make(base, 2, application)
+        assert status == 201
+        assert 'rn="MY_SENSOR"' in body
+        assert make(base, 2, application)[0] == 409
+        assert make(place, 3, f'<m2m:cnt {space} rn="DATA"></m2m:cnt>')[0] == 201
+        status, _ = make(f"{place}/DATA", 23, json.dumps({"m2m:sub": {"rn": "s", "nu": [url], "nct": 2}}), "json")
+        assert status == 201
+        assert json.loads(told.get(timeout=60)[1]) == {"m2m:sgn": {"m2m:vrq": True, "m2m:sud": False}}
+        subscription = f'<m2m:sub {space} rn="x"><nu>{url}</nu><nct>2</nct></m2m:sub>'
+        assert make(f"{place}/DATA", 23, subscription)[0] == 201
+        assert b"<vrq>true</vrq>" in told.get(timeout=60)[1]
+        assert make(f"{place}/DATA", 4, '{"m2m:cin": {"cnf": "message", "con": "21"}}', "json")[0] == 201
+        notified = dict(told.get(timeout=60) for _ in range(2))
+        event = json.loads(notified["application/json"])["m2m:sgn"]
+        assert event["m2m:nev"]["m2m:rep"]["m2m:cin"]["con"] == "21"
+        assert event["m2m:sur"] == "/in-cse/in-name/MY_SENSOR/DATA/s"
+        assert b"<con>21</con>" in notified["application/xml"]
+        status, latest = om2m(f"{place}/DATA/la", "GET", Accept="application/json")
+        assert (status, json.loads(latest)["m2m:cin"]["con"]) == (200, "21")
+        nowhere = json.dumps({"m2m:sub": {"rn": "n", "nu": ["http://127.0.0.1:9/"], "nct": 2}})
+        assert make(f"{place}/DATA", 23, nowhere, "json")[0] == 500
+        assert om2m(place, "GET", **{"X-M2M-Origin": "nobody:x"})[0] == 403
+        assert om2m(place, "DELETE")[0] == 200
+        assert om2m(place, "GET")[0] == 404

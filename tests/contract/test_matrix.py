@@ -46,6 +46,7 @@ CONTRACT_SERVERS = {
     "fiware-orion-memory": "orion",
     "meshblu": "meshblu",
     "devicehive": "devicehive",
+    "om2m": "om2m",
 }
 KNOWN_NOT_TO_WORK: dict[tuple[str, str, str], str] = {}
 """Contender, route and behaviour → why it fails where nobody can help it."""

@@ -52,6 +52,7 @@ DIALECTS = [
     ("meshblu", "meshblu", "websocket"),
     ("meshblu", "meshblu", "mqtt"),
     ("meshblu", "meshblu", "coap"),
+    ("om2m", "om2m", "http"),
 ]
 
 
@@ -182,6 +183,12 @@ def left_behind(spec: str, ports: dict[str, int]) -> list[object]:
         with urlopen(asked, timeout=WITHIN_S) as answer:
             token = json.load(answer)["accessToken"]
         return fetched(f"{base}/api/rest/device", Authorization=f"Bearer {token}")
+    if spec == "om2m":
+        asked = Request(
+            f"{base}/~/in-cse?fu=1&ty=3", headers={"X-M2M-Origin": "admin:admin", "Accept": "application/json"}
+        )
+        with urlopen(asked, timeout=WITHIN_S) as answer:
+            return list(json.load(answer)["m2m:uril"])
     return []
 
 
