@@ -213,7 +213,7 @@ class Monitor(BaseHTTPRequestHandler):
         self.end_headers()
         self.told.put((self.headers["Content-Type"], body))
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         """Say nothing."""
 
 

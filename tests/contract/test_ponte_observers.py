@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from battlebrokers.contenders.capability_table import BEHAVIOURS, cells_of
 from battlebrokers.contenders.lifecycle import start_contender
-from battlebrokers.contenders.offers import offers_of
 from battlebrokers.contenders.reader import find_contender
 from battlebrokers.run.crew import EVERYTHING, FIRST, Route
 from battlebrokers.run.trial import Trial
@@ -26,7 +26,7 @@ async def test_a_topic_can_be_observed_once_it_has_a_kept_value_and_mqtt_keeps_n
 ) -> None:
     require_broker("ponte")
     with start_contender("ponte", "stock", tmp_path) as ponte:
-        trial = Trial(ponte, offers_of(find_contender("ponte")))
+        trial = Trial(ponte, find_contender("ponte"))
         async with trial.crew(MQTT, COAP) as crew:
             token = crew.publish(0, b"not kept")
             assert await crew.until(lambda: token in crew.ear.ended)
@@ -49,8 +49,14 @@ async def test_the_trial_tells_what_is_not_bridged_instead_of_waiting_for_it(
 ) -> None:
     require_broker("ponte")
     with start_contender("ponte", "stock", tmp_path) as ponte:
-        findings = await Trial(ponte, offers_of(find_contender("ponte"))).run()
-    bridges = {finding.route: finding for finding in findings if finding.what == "bridges"}
-    assert bridges["mqtt → coap"].holds is None
-    assert "without a kept value" in bridges["mqtt → coap"].detail
-    assert bridges["coap → mqtt"].holds is True
+        findings = await Trial(ponte, find_contender("ponte")).run()
+    found = {(finding.route, finding.what): finding for finding in findings}
+    assert found["mqtt", "heard over coap"].holds is None
+    assert "without a kept value" in found["mqtt", "heard over coap"].detail
+    assert found["coap", "heard over mqtt"].holds is True
+    # HTTP has no clients of its own, and is a bridge all the same.
+    assert found["http", "heard over coap"].holds is True
+    assert found["http", "heard over mqtt"].holds is True
+    assert [each for each in findings if each.holds is False] == []
+    tried = {(route, what) for route, what in found if what in BEHAVIOURS or what.startswith("heard over")}
+    assert tried == set(cells_of(find_contender("ponte")))

@@ -15,7 +15,6 @@ import pytest
 
 from battlebrokers.contenders.availability import Available, Missing, availability, container_engine
 from battlebrokers.contenders.lifecycle import start_contender, start_described
-from battlebrokers.contenders.offers import offers_of
 from battlebrokers.contenders.reader import SPECS, find_contender, parse_contender
 from battlebrokers.errors import ContenderError, EnvironmentNotReady, UsageError
 from battlebrokers.record.wire import Wire
@@ -196,9 +195,9 @@ def test_a_contender_may_run_in_a_network_namespace(tmp_path: Path, must_have: C
             [pid] = running.service_pids()["mosquitto"]
             assert Path(f"/proc/{pid}/ns/net").stat().st_ino == Path(f"/run/netns/{name}").stat().st_ino
             assert not listens(port)
-            findings = asyncio.run(Trial(running, offers_of(described)).run())
+            findings = asyncio.run(Trial(running, described).run())
             assert [finding for finding in findings if finding.holds is False] == []
-            assert sum(finding.what == "a payload of 64 KiB" for finding in findings) == 2
+            assert sum(finding.what == "64 KiB" for finding in findings) == 2
         assert not running.reachable(0.5)
         left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout
         assert left == ""

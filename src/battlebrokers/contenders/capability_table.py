@@ -1,6 +1,7 @@
 """Which cells the table of capabilities has, what the files say about each, and the page made of both and the record.
 
-The contract matrix (tests/contract/test_matrix.py) tries the cells and writes the record; the docs print it. Pure.
+`bb brokers test` and the contract matrix (tests/contract/test_matrix.py) try the cells; the matrix writes the record,
+and the docs print it. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ ROUTES: dict[str, tuple[str, str]] = {
     "amqp": ("amqp", "amqp"),
     "udp": ("udp", "udp"),
 }
-"""Every way in: its protocol, and the key of its endpoint."""
+"""Every way in of the table: its protocol, and the key of its endpoint."""
+WAYS_IN = ROUTES | {"mqtt over tls": ("mqtt", "tls"), "mqtt over wss": ("mqtt", "wss")}
+"""Those that only a file of one's own has, too."""
 
 BEHAVIOURS: dict[str, str] = {
     "publish": "A publish ends well: answered where the protocol answers, and heard by a client.",
@@ -54,19 +57,19 @@ def cells_of(contender: Contender) -> list[tuple[str, str]]:
     """Route and behaviour of every cell that may be tried, those its file says it cannot included."""
     offers = offers_of(contender)
     offered = [
-        name for name, (protocol, key) in ROUTES.items() if protocol in offers and key in offers[protocol].endpoints
+        name for name, (protocol, key) in WAYS_IN.items() if protocol in offers and key in offers[protocol].endpoints
     ]
     found = [(route, what) for route in offered for what in BEHAVIOURS if has_meaning(contender, route, what)]
     # One transport stands for all of MQTT's: the bridge is behind it.
-    doors = [route for route in offered if route != "mqtt over ws"]
-    speaking = [route for route in doors if offers[ROUTES[route][0]].publishes]
-    hearing = [route for route in doors if offers[ROUTES[route][0]].receives]
+    doors = list({WAYS_IN[route][0]: route for route in reversed(offered)}.values())[::-1]
+    speaking = [route for route in doors if offers[WAYS_IN[route][0]].publishes]
+    hearing = [route for route in doors if offers[WAYS_IN[route][0]].receives]
     return found + [(speaks, bridge(hears)) for speaks in speaking for hears in hearing if speaks != hears]
 
 
 def has_meaning(contender: Contender, route: str, what: str) -> bool:
     """Whether there is such a thing over this route: HTTP has no QoS, a dialect over MQTT retains nothing itself."""
-    protocol, _ = ROUTES[route]
+    protocol, _ = WAYS_IN[route]
     if what in QOS:
         return QOS[what] <= _HAVE_QOS.get(protocol, -1)
     offer = offers_of(contender).get(protocol)
@@ -75,7 +78,7 @@ def has_meaning(contender: Contender, route: str, what: str) -> bool:
 
 def cannot(contender: Contender, version: str, route: str, what: str) -> str:
     """Why the contender cannot do it, as its file says; empty when it should."""
-    protocol, key = ROUTES[route]
+    protocol, key = WAYS_IN[route]
     offer = offers_of(contender).get(protocol)
     if offer is None or key not in offer.endpoints:
         return NOT_OFFERED
@@ -86,7 +89,7 @@ def cannot(contender: Contender, version: str, route: str, what: str) -> str:
         return "it tells no clients over this protocol; they listen over another"
     if what == "wildcards" and not offer.wildcards:
         return "each topic is subscribed to by itself"
-    hears = offers_of(contender).get(ROUTES.get(what.removeprefix(bridge("")), ("", ""))[0])
+    hears = offers_of(contender).get(WAYS_IN.get(what.removeprefix(bridge("")), ("", ""))[0])
     if hears is not None and protocol in hears.deaf_to:
         return hears.deaf_to[protocol]
     if what == "64 KiB" and (offer.largest_payload_bytes or LARGE_BYTES) < LARGE_BYTES:

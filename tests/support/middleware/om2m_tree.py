@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 Members = dict[str, Any]
 XML_NAMESPACE = "http://www.onem2m.org/xml/protocols"
@@ -149,7 +149,7 @@ def not_found() -> DeniedError:
 
 def from_xml(text: bytes) -> tuple[str, Members]:
     """Name and members of the only element; the name of a resource is an attribute of it."""
-    root = ElementTree.fromstring(text)
+    root = ET.fromstring(text)
     members: Members = dict(root.attrib)
     for child in root:
         words = child.text or ""
@@ -159,21 +159,21 @@ def from_xml(text: bytes) -> tuple[str, Members]:
 
 def to_xml(name: str, members: Members) -> bytes:
     """The same the other way; members with structures in them are elements with elements."""
-    ElementTree.register_namespace("m2m", XML_NAMESPACE)
-    root = ElementTree.Element(f"{{{XML_NAMESPACE}}}{name.removeprefix('m2m:')}")
+    ET.register_namespace("m2m", XML_NAMESPACE)
+    root = ET.Element(f"{{{XML_NAMESPACE}}}{name.removeprefix('m2m:')}")
     _fill(root, members)
-    text: bytes = ElementTree.tostring(root, encoding="UTF-8", xml_declaration=True)
+    text: bytes = ET.tostring(root, encoding="UTF-8", xml_declaration=True)
     return text
 
 
-def _fill(element: ElementTree.Element, members: Members) -> None:
+def _fill(element: ET.Element, members: Members) -> None:
     for key, value in members.items():
         if key == "rn":
             element.set("rn", str(value))
         elif isinstance(value, dict):
             tag = f"{{{XML_NAMESPACE}}}{key.removeprefix('m2m:')}" if key[4:] in TYPES else key.removeprefix("m2m:")
-            _fill(ElementTree.SubElement(element, tag), value)
+            _fill(ET.SubElement(element, tag), value)
         else:
-            words = ElementTree.SubElement(element, key.removeprefix("m2m:"))
+            words = ET.SubElement(element, key.removeprefix("m2m:"))
             text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
             words.text = text.lower() if isinstance(value, bool) else text
