@@ -383,6 +383,6 @@ def _short(value: object) -> str:
 
 
 def _failed(document: Any, type_: str) -> bool:
-    if not isinstance(document, dict):
-        return False
-    return type_ == "error" or bool(document.get("error")) or document.get("success") is False
+    if type_ == "error" or not isinstance(document, dict):
+        return type_ == "error"
+    return bool(document.get("error")) or document.get("success") is False
