@@ -184,9 +184,7 @@ def left_behind(spec: str, ports: dict[str, int]) -> list[object]:
             token = json.load(answer)["accessToken"]
         return fetched(f"{base}/api/rest/device", Authorization=f"Bearer {token}")
     if spec == "om2m":
-        asked = Request(
-            f"{base}/~/in-cse?fu=1&ty=3", headers={"X-M2M-Origin": "admin:admin", "Accept": "application/json"}
-        )
+        asked = Request(f"{base}/~/in-cse?fu=1", headers={"X-M2M-Origin": "admin:admin", "Accept": "application/json"})
         with urlopen(asked, timeout=WITHIN_S) as answer:
             return list(json.load(answer)["m2m:uril"])
     return []

@@ -118,12 +118,21 @@ Steps = Annotated[list[Step], OneOrMany]
 
 
 class Remove(Strict):
-    """What is said at the end to clean up."""
+    """What is said at the end to clean up: clients first, then devices, attributes, resources, and the controller."""
 
     attribute: Steps = []
     resource: Steps = []
     device: Steps = []
     client: Steps = []
+    controller: Steps = []
+    """Said last and once, for what `login` made; knows `${controller.NAME}`."""
+
+
+class Listing(Step):
+    """Asks what the middleware has, when all is registered; how many is told by `bb brokers test` and `operations`."""
+
+    each: PathText = "$"
+    """The list in the answer whose elements are counted."""
 
 
 class Register(Strict):
@@ -139,6 +148,8 @@ class Register(Strict):
     """Said once for every device; what it keeps is known to that device."""
     client: Steps = []
     """Said once for every client; what it keeps is known to it, and to publishers as `${listener.NAME}`."""
+    list_: Listing | None = Field(default=None, alias="list")
+    """Said once when all is registered; knows what everybody knows."""
     remove: Remove = Remove()
 
 

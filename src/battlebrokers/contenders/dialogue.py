@@ -33,6 +33,12 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
     remove_resource: list[Say] = []
     remove_device: list[Say] = []
     remove_client: list[Say] = []
+    remove_controller: list[Say] = []
+    """For what `login` made; last and once."""
+    listing: Say | None = None
+    """Once, when all is registered."""
+    listed: str = "$"
+    """The list in its answer whose elements are counted."""
     has_model: bool = False
     """Topics are attributes of resources."""
 
@@ -52,6 +58,9 @@ def registration_of(contender: Contender) -> Registration | None:
         remove_resource=_says(register.remove.resource),
         remove_device=_says(register.remove.device),
         remove_client=_says(register.remove.client),
+        remove_controller=_says(register.remove.controller),
+        listing=say(register.list_) if register.list_ is not None else None,
+        listed=register.list_.each if register.list_ is not None else "$",
         has_model=contender.model is not None,
     )
 

@@ -42,6 +42,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`hints`", spec.FailureHint),
     ("`model`", model.Model),
     ("`register`", dialect.Register),
+    ("`list`, besides", dialect.Listing),
     ("`remove`", dialect.Remove),
     ("`speak`", dialect.Speak),
     ("`speak`: one protocol", dialect.Speech),

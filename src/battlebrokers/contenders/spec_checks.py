@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from battlebrokers.contenders.dialect import REQUESTS, Register, Speak
-from battlebrokers.contenders.dialect_checks import KeyMistake, KeyPath, check_dialect
+from battlebrokers.contenders.dialect import REQUESTS, Register, Speak, Step
+from battlebrokers.contenders.dialect_checks import RUN_NAMES, KeyMistake, KeyPath, check_dialect, kept_by, names_used
 from battlebrokers.contenders.offers import protocol_of
 from battlebrokers.contenders.spec import Contender
 from battlebrokers.contenders.template import names_in
@@ -39,6 +39,7 @@ def cross_checks(contender: Contender, ports_of: Callable[[str], Sequence[str] |
     yield from _templates(contender, addresses)
     register, speak = contender.register_ or Register(), contender.speak or Speak()
     yield from check_dialect(register, speak, addresses, has_model=contender.model is not None)
+    yield from _by_the_controller(register, addresses)
     spoken = contender.speak.spoken if contender.speak is not None else {}
     offered = {protocol_of(key) for key in contender.endpoints}
     for protocol in spoken:
@@ -58,6 +59,25 @@ def cross_checks(contender: Contender, ports_of: Callable[[str], Sequence[str] |
         asked = contender.register_ is not None or contender.ready.get or any(_requests_over_udp(contender))
         if protocol != "http" or not asked:
             yield ("endpoints", protocol), f"`speak` does not tell how {protocol} is spoken", ""
+
+
+def _by_the_controller(register: Register, addresses: Sequence[str]) -> Iterator[KeyMistake]:
+    """What it asks for and removes of its own; it knows no topic and no node then."""
+    known = {*RUN_NAMES, *addresses, *(f"controller.{name}" for name in kept_by(register.login))}
+    steps: list[tuple[KeyPath, Step]] = []
+    if register.list_ is not None:
+        steps.append((("register", "list"), register.list_))
+    steps += [(("register", "remove", "controller", n), step) for n, step in enumerate(register.remove.controller)]
+    for path, step in steps:
+        if not step.verbs:
+            yield path, "says nothing", f"one of {', '.join(REQUESTS)}"
+        for verb in step.verbs:
+            if verb not in REQUESTS:
+                yield (*path, verb), "cannot be said here", f"valid: {', '.join(REQUESTS)}"
+            elif not str(getattr(step, verb)).startswith(("/", "${")):
+                yield (*path, verb), f"{getattr(step, verb)!r} is not a path", "it starts with /"
+        for name in sorted(names_used(step) - known):
+            yield path, f"${{{name}}} is not known here", nearest(name, sorted(known))
 
 
 def _requests_over_udp(contender: Contender) -> Iterator[KeyPath]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -80,9 +80,11 @@ class Controller:
         self._stopped = False
         self._done = self._of = 0
         self._made: dict[str, list[_Subject]] = {
-            "resource": [], "attribute": [], "device": [], "client": [],
+            "controller": [], "resource": [], "attribute": [], "device": [], "client": [],
         }  # fmt: skip
         self._by_all: Known = dict(known_by_all)
+        self.listed: int | None = None
+        """How many the middleware listed when all was registered; None where nobody asks."""
         self.rows: list[Row] = []
         """Every call so far, for `operations`."""
 
@@ -91,7 +93,7 @@ class Controller:
         self._stopped = True
 
     async def register(self) -> Registered:
-        """Log in, then register topics, devices and clients; raises ContenderError at the first that fails."""
+        """Log in, register topics, devices and clients, ask for a list; ContenderError at the first that fails."""
         steps, plan = self._steps, self._plan
         counts = {
             "resource": len(self._resource_names()) if steps.resource else 0,
@@ -103,6 +105,7 @@ class Controller:
         async with self._session() as session:
             if steps.login:
                 login = _Subject("controller", 0, dict(self._by_all), {})
+                self._made["controller"].append(login)
                 await self._say_all(session, "login", steps.login, login)
                 self._by_all |= {f"controller.{name}": value for name, value in login.kept.items()}
             everyone = (
@@ -114,6 +117,8 @@ class Controller:
             for role, says, subjects in everyone:
                 if says:
                     await self._in_turns(self._make(session, says, subject, self._made[role]) for subject in subjects)
+            if steps.listing is not None and not self._stopped:
+                await self._say(session, "list", steps.listing, _Subject("controller", 0, dict(self._by_all), {}))
         return Registered(
             self._by_all,
             {node_key(each.role, each.number): each.kept for role in ("device", "client") for each in self._made[role]},
@@ -121,11 +126,12 @@ class Controller:
         )
 
     async def remove(self) -> int:
-        """Remove clients, devices and topics again; failures are recorded, and counted in the answer."""
+        """Remove clients, devices, topics and what login made; failures are recorded, and counted in the answer."""
         steps = self._steps
         backwards = (
             ("client", steps.remove_client), ("device", steps.remove_device),
             ("attribute", steps.remove_attribute), ("resource", steps.remove_resource),
+            ("controller", steps.remove_controller),
         )  # fmt: skip
         self._stopped = False
         self._done, self._of = 0, sum(len(self._made[role]) for role, says in backwards if says)
@@ -133,6 +139,9 @@ class Controller:
         async with self._session() as session:
             for role, says in backwards:
                 subjects, self._made[role] = self._made[role], []
+                if role == "controller":
+                    # What it kept has another name for everybody, itself included.
+                    subjects = [replace(each, known=dict(self._by_all)) for each in subjects]
                 if says:
                     await self._in_turns(self._unmake(session, says, subject, failed) for subject in subjects)
         return len(failed)
@@ -213,19 +222,30 @@ class Controller:
                 status = response.status
                 answer = await response.read()
                 kept, detail = heard(say, status, {k.lower(): v for k, v in response.headers.items()}, answer)
+                if kind == "list" and not detail:
+                    detail = self._count(answer)
                 who.kept.update(kept)
                 who.known.update(kept)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             detail = f"no proper answer ({str(error) or type(error).__name__})"
         timed_out = not status and "timeout" in detail.lower()
         outcome = "ok" if not detail else "refused" if status else "timeout" if timed_out else "error"
-        self._record(kind, who, started_ns, outcome, status, f"{what}: {detail}" if detail else "")
+        told = f"{what}: {detail}" if detail else f"{self.listed} listed" if kind == "list" else ""
+        self._record(kind, who, started_ns, outcome, status, told)
         if detail:
-            told = answer[:_TOLD_BYTES].decode("utf-8", "replace").strip()
+            said = answer[:_TOLD_BYTES].decode("utf-8", "replace").strip()
             raise ContenderError(
-                f"{what} failed: {detail}" + (f"; it said: {told}" if told else ""),
+                f"{what} failed: {detail}" + (f"; it said: {said}" if said else ""),
                 hint="Its file says how it wants to be registered with; `register` is the part to look at.",
             )
+
+    def _count(self, answer: bytes) -> str:
+        """Count what was listed; what is wrong with the answer, if anything."""
+        found = phrase.at_path(phrase.read_json(answer), self._steps.listed)
+        if not isinstance(found, list):
+            return f"no list at {self._steps.listed}"
+        self.listed = len(found)
+        return ""
 
     def _record(self, kind: str, who: _Subject, started_ns: int, outcome: str, status: int, detail: str) -> None:
         self.rows.append(

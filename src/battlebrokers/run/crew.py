@@ -97,6 +97,8 @@ class Crew:
     clients: list[Link]
     qos: int
     tokens: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    listed: int | None = None
+    """How many its contender listed when all was registered."""
 
     def publish(self, device: int, payload: bytes, *, retain: bool = False) -> int:
         """Let a device publish on its topic; returns by what its end is known."""
@@ -164,7 +166,8 @@ async def assembled(
         for link in devices:
             await link.open()
             opened.append(link)
-        yield Crew(ear, devices, clients, _answered_qos(contender, speaks, devices[0]) if qos is None else qos)
+        qos = _answered_qos(contender, speaks, devices[0]) if qos is None else qos
+        yield Crew(ear, devices, clients, qos, listed=registering.listed)
     finally:
         for link in reversed(opened):
             with contextlib.suppress(BattleError):

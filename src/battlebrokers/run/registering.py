@@ -53,6 +53,11 @@ class Registering:
         if self._controller is not None:
             self._controller.stop()
 
+    @property
+    def listed(self) -> int | None:
+        """How many the contender listed when all was registered; None where nobody asks."""
+        return None if self._controller is None else self._controller.listed
+
     async def register(self) -> Registered:
         """Register everything; what all know is there even where nothing has to be registered."""
         registered = Registered(known_by_all(self._contender, self._plan.run_id))

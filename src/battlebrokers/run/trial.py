@@ -27,6 +27,7 @@ from battlebrokers.run.exchanges import TRIED, BrokenPromiseError, NotHeardError
 
 _IMPOSSIBLE_STATUS = 599
 _UNEXPECTED = "an unexpected answer is told as such"
+_LISTS = "it lists what was registered"
 _FIRST = ("publish", "subscribe")
 """Without these nothing else of a route can hold."""
 _DATAGRAM_TRIES = 3
@@ -58,6 +59,7 @@ class Trial:
         self._offers = offers_of(contender)
         self._tell = tell
         self._rounds = 0
+        self._listed: int | None = None
         self.findings: list[Finding] = []
 
     async def run(self) -> list[Finding]:
@@ -80,6 +82,8 @@ class Trial:
                 self._note(route, what, None, "not tried, because a plain message failed")
             elif not await self._holds(route, what) and what in _FIRST:
                 broken.add(route)
+            if self._listed is not None and not any(finding.what == _LISTS for finding in self.findings):
+                self._note("", _LISTS, True, f"{self._listed} listed")
             if what == "publish" and not lacking and not reason and route not in broken:
                 await self._try_wrong_answer(route)
         return self.findings
@@ -91,6 +95,7 @@ class Trial:
         while tries_left:
             tries_left -= 1
             async with self.crew(self._speaks(route), self._hears(route, what), qos=QOS.get(what)) as crew:
+                self._listed = crew.listed
                 try:
                     await TRIED[what if what in TRIED else "publish"](crew)
                 except NotHeardError:

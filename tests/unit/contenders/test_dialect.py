@@ -200,6 +200,11 @@ def test_a_protocol_may_be_for_publishing_only() -> None:
         ("way: stream,", "way: stream, deaf_to: {mqtr: no},", "speak.http.subscribe.deaf_to.mqtr: Input should be"),
         ("way: stream,", "way: stream, deaf_to: {http: no},", "that never hear it need no `subscribe`"),
         ("way: stream,", "way: stream, deaf_to: {coap: no},", "there is no endpoint for coap"),
+        ("  remove: {", "  remove: {controller: {delete: '/t/${uuid}'}, ", "controller: ${uuid} is not known here"),
+        ("  remove: {", "  remove: {controller: {send: bye}, ", "register.remove.controller.send: cannot be said here"),
+        ("  remove: {", "  list: {get: devices}\n  remove: {", "register.list.get: 'devices' is not a path"),
+        ("  remove: {", "  list: {get: '/d/${name}'}\n  remove: {", "register.list: ${name} is not known here"),
+        ("  remove: {", "  list: {each: $.all}\n  remove: {", "register.list: says nothing"),
         ("way: stream,", 'way: stream, deaf_to: {mqtt: ""},', "should have at least 1 character"),
     ],
 )

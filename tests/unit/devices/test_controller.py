@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -96,6 +97,13 @@ class Middleware:
         self.nodes[uuid] = body
         return web.json_response({"uuid": uuid}, status=201, headers={"X-Token": f"token-{uuid}"})
 
+    async def listed(self, request: web.Request) -> web.Response:
+        return web.json_response({"all": [{"uuid": uuid} for uuid in self.nodes]})
+
+    async def log_out(self, request: web.Request) -> web.Response:
+        # Who leaves last has nothing left behind.
+        return web.Response(status=409 if self.nodes or self.resources else 204)
+
     async def delete(self, request: web.Request) -> web.Response:
         uuid = request.match_info["uuid"]
         if request.headers.get("auth") != uuid or self.nodes.pop(uuid, None) is None:
@@ -107,6 +115,8 @@ class Middleware:
 async def serving(middleware: Middleware) -> AsyncIterator[BrokerUrl]:
     app = web.Application()
     app.router.add_post("/api/login", middleware.login)
+    app.router.add_delete("/api/login/secret", middleware.log_out)
+    app.router.add_get("/api/devices", middleware.listed)
     app.router.add_put("/api/resources/{name}", middleware.put)
     app.router.add_delete("/api/resources/{name}", middleware.forget)
     app.router.add_post("/api/devices", middleware.post)
@@ -148,6 +158,37 @@ async def test_everything_is_registered_once_and_removed_again() -> None:
     assert {kind: kinds.count(kind) for kind in kinds} == {"login": 1, "register": 83, "remove": 83}
     assert {len(row) for row in one.rows} == {len(OPERATIONS.column_names)}
     assert {row[OPERATIONS.column_names.index("outcome")] for row in one.rows} == {"ok"}
+
+
+async def test_what_is_there_is_counted_and_what_login_made_is_removed_last() -> None:
+    middleware = Middleware()
+    gone = Say("delete", "/login/${controller.token}", statuses=[204])
+    steps = msgspec.structs.replace(
+        REGISTRATION, listing=Say("get", "/devices"), listed="$.all", remove_controller=[gone]
+    )
+    async with serving(middleware) as url:
+        one = Controller(steps, url, plan(), {"run": "r1"}, lambda: 0)
+        await one.register()
+        assert one.listed == len(middleware.nodes) == 43
+        assert await one.remove() == 0
+    kinds = [row[OPERATIONS.column_names.index("kind")] for row in one.rows]
+    details = [row[OPERATIONS.column_names.index("detail")] for row in one.rows]
+    assert [detail for kind, detail in zip(kinds, details, strict=True) if kind == "list"] == ["43 listed"]
+    assert one.rows[-1][OPERATIONS.column_names.index("role")] == "controller"
+    assert kinds[-1] == "remove"
+    assert kinds.count("remove") == 84
+
+
+async def test_a_list_that_is_none_is_told_and_what_was_made_is_removed() -> None:
+    middleware = Middleware()
+    steps = msgspec.structs.replace(REGISTRATION, listing=Say("get", "/devices"), listed="$.nowhere")
+    async with serving(middleware) as url:
+        one = Controller(steps, url, plan(), {"run": "r1"}, lambda: 0)
+        with pytest.raises(ContenderError, match=r"list of controller controller: GET /devices failed: no list at"):
+            await one.register()
+        assert one.listed is None
+        assert await one.remove() == 0
+    assert not middleware.nodes
 
 
 async def test_a_refusal_names_step_status_and_answer_and_what_was_made_is_removed() -> None:
