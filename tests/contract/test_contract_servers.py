@@ -9,6 +9,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
@@ -18,6 +19,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from support.middleware.devicehive_state import Hive, Principal
 from support.middleware.process import contract_server
 from support.oracles import place
 
@@ -188,6 +190,26 @@ def test_devicehive_refuses_as_documented() -> None:
             {"error": 404, "message": "Device with such deviceId = nobody not found"},
         )
         assert asked(f"{base}/api/rest/device/dev1", "PUT", b"{}", **known)[0] == 400
+
+
+async def test_a_poll_of_devicehive_never_hears_what_else_its_last_millisecond_brought() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    hive, who = Hive(lambda: now[0]), Principal("dhadmin")
+    await hive.act(who, "device/save", {"deviceId": "d", "device": {"name": "d"}})
+    wanted, since = hive.filter("notification", {"deviceId": "d"}), hive.now()
+
+    async def insert(value: int) -> None:
+        said = {"notification": "bb", "parameters": {"v": value}}
+        await hive.act(who, "notification/insert", {"deviceId": "d", "notification": said})
+
+    heard = []
+    for value, later_us in enumerate((1000, 400, 700)):
+        now[0] += timedelta(microseconds=later_us)
+        await insert(value)
+        found = await hive.poll(wanted, since, 0, 0)
+        heard += [message["parameters"]["v"] for message in found]
+        since = found[-1]["timestamp"] if found else since
+    assert heard == [0, 2]
 
 
 def test_meshblu_refuses_who_it_does_not_know() -> None:

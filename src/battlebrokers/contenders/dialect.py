@@ -168,6 +168,8 @@ class Subscribe(Strict):
     wildcards: bool = False
     """Whether `${filter}` may hold wildcards; if not, a client subscribes to every topic its filters match."""
     undo: Steps = []
+    quiet: bool = False
+    """CoAP: it answers an observer only when there is news; its empty acknowledgement then is the grant."""
     at: str = ""
     """UDP: the address to listen at, such as `:${port}`, bound before the steps are said; else the own socket."""
     deaf_to: dict[Protocol, Annotated[str, Field(min_length=1)]] = {}

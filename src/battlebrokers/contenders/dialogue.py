@@ -136,7 +136,7 @@ def _listening(subscribe: Subscribe, protocol: str, about_topic: set[str]) -> Li
     fetch = all_of_them[len(subscribe.steps)] if subscribe.fetch else None
     return Listening(
         way=subscribe.way or WAYS[protocol][0], steps=steps, fetch=fetch, wildcards=subscribe.wildcards, undo=undo,
-        at=subscribe.at,
+        quiet=subscribe.quiet, at=subscribe.at,
     )  # fmt: skip
 
 

@@ -46,6 +46,8 @@ def cross_checks(contender: Contender, ports_of: Callable[[str], Sequence[str] |
         if protocol not in offered:
             yield ("speak", protocol), f"there is no endpoint for {protocol}", "add it to endpoints"
     for protocol, speech in spoken.items():
+        if protocol != "coap" and speech.subscribe is not None and speech.subscribe.quiet:
+            yield ("speak", protocol, "subscribe", "quiet"), f"nobody is quiet over {protocol}", "only CoAP observes"
         for other in speech.subscribe.deaf_to if speech.subscribe is not None else ():
             where = ("speak", protocol, "subscribe", "deaf_to", other)
             if other == protocol:

@@ -77,6 +77,8 @@ class Listening(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether `${filter}` may have wildcards; if not, a client subscribes to every topic its filters match."""
     undo: list[Say] = []
     """Said when it unsubscribes or leaves."""
+    quiet: bool = False
+    """CoAP: nothing is said until there is news; an empty acknowledgement grants, and the first value is no old one."""
     at: str = ""
     """UDP: a template of the address to listen at, `:port` or `a.b.c.d:port`; empty: the link's own socket."""
 

@@ -1,7 +1,7 @@
 """What the contract server for DeviceHive remembers, and its actions; all its protocols speak through `Hive.act`.
 
-A contract server for tests, not DeviceHive. No sockets here. Timestamps have microseconds and are unique (the
-product's have milliseconds), so that a poll that goes on from the last one loses nothing.
+A contract server for tests, not DeviceHive. No sockets here. Timestamps have milliseconds, as the product's: a poll
+that goes on from the last one never hears what else that millisecond brought.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -65,7 +65,8 @@ class Principal:
 class Hive:
     """Users, tokens, networks, devices, notifications and commands."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._clock = clock
         self.access: dict[str, str] = {}
         self.refresh: dict[str, str] = {}
         self.networks: dict[int, Document] = {1: {"id": 1, "name": "Default network", "description": None}}
@@ -75,12 +76,10 @@ class Hive:
         self.told: list[Callable[[str, Document], Awaitable[None]]] = []
         """Called with the kind of each message and the message (MQTT finds its listeners by topics)."""
         self._ids = count(1)
-        self._last = datetime.min.replace(tzinfo=UTC)
         self._news = asyncio.Event()
 
     def now(self) -> str:
-        self._last = max(datetime.now(UTC), self._last + timedelta(microseconds=1))
-        return self._last.strftime("%Y-%m-%dT%H:%M:%S.%f")
+        return self._clock().strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
 
     def login_of(self, token: str) -> str:
         if token not in self.access:

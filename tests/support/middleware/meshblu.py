@@ -2,8 +2,8 @@
 
 It is NOT Meshblu. It is written from calls and answers recorded once from version 1.18.4 and from its public
 documentation, and proved with the vendor's clients from npm. Differences: no rate limits, tokens in the clear and in
-memory, amqtt in the place of mosca; CoAP tells an observer at once with an empty notification that it was heard (the
-product: with its first message or a heartbeat). Run as `python -m support.middleware.meshblu`; it prints its ports.
+memory, amqtt in the place of mosca, no heartbeat to observers over CoAP, who as with the product hear nothing before
+their first message. Run as `python -m support.middleware.meshblu`; it prints its ports.
 """
 
 from __future__ import annotations

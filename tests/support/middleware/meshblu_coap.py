@@ -95,7 +95,7 @@ class CoapSide(resource.Resource):
         self.devices.seen_by(asker, target)
         waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         number = 0
-        pipe.add_response(Message(code=Code.CONTENT, observe=number), is_last=False)
+        # Nothing is said before the first message, but for the empty acknowledgement of the request.
         with self.devices.listening(target, waiting.put, own=target == asker.uuid):
             while True:
                 message = await waiting.get()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 from devicehive import ApiResponseError, DeviceHive, Handler
@@ -31,6 +32,8 @@ class Session(Handler):
         seen["published"] = []
         device.send_notification("other", {"v": -1})
         for value in range(1, 6):
+            # It polls from the last timestamp on: two of one millisecond would be one to it.
+            time.sleep(0.02)
             seen["published"].append(device.send_notification("temp", {"v": value}).id)
 
     def handle_notification(self, notification: Any) -> None:

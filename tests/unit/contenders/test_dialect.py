@@ -205,6 +205,7 @@ def test_a_protocol_may_be_for_publishing_only() -> None:
         ("  remove: {", "  list: {get: devices}\n  remove: {", "register.list.get: 'devices' is not a path"),
         ("  remove: {", "  list: {get: '/d/${name}'}\n  remove: {", "register.list: ${name} is not known here"),
         ("  remove: {", "  list: {each: $.all}\n  remove: {", "register.list: says nothing"),
+        ("way: stream,", "way: stream, quiet: true,", "speak.http.subscribe.quiet: nobody is quiet over http"),
         ("way: stream,", 'way: stream, deaf_to: {mqtt: ""},', "should have at least 1 character"),
     ],
 )

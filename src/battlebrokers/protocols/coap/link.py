@@ -200,6 +200,7 @@ class CoapLink(Publisher):
         observation = self._streams.get(address) if address else None
         if observation is None:
             observation = Observation(self.opened(), wanted, options, self._told, self.listener.now_ns)
+            observation.quiet = listening is not None and listening.quiet
             self._tokens[observation.token] = observation
             if address:
                 self._streams[address] = observation

@@ -34,6 +34,7 @@ class Observation:
         "_told",
         "address",
         "granted",
+        "quiet",
         "token",
         "topics",
         "wanted",
@@ -56,6 +57,8 @@ class Observation:
         """How many topics need it."""
         self.granted = False
         """The server has answered the first request, if only that there is nothing yet."""
+        self.quiet = False
+        """The server says nothing until there is news: that it has the request is its answer."""
         self._options = list(options)
         self._told = told
         self._now_ns = now_ns
@@ -75,7 +78,13 @@ class Observation:
     def _ask(self) -> None:
         self._retry = None
         options = [*self._options, (OBSERVE, b"")]
-        self._talk.ask(CON, METHODS["get"], options, b"", self._answered, token=self.token)
+        heard = self._acknowledged if self.quiet else None
+        self._talk.ask(CON, METHODS["get"], options, b"", self._answered, token=self.token, heard=heard)
+
+    def _acknowledged(self, exchange: Exchange) -> None:
+        # Whatever comes with this token from now on is a notification, however late it comes.
+        self._talk.release(exchange)
+        self._settle(0)
 
     def _answered(self, _: Exchange, result: int, message: Message | None) -> None:
         if self._stopped:
@@ -93,8 +102,8 @@ class Observation:
             self._settle(result)
         else:
             self._settle(0)
-            # What is there at the first look was there before us.
-            self._complete(message, retained=first)
+            # What is there at the first look was there before us, unless the server speaks of news only.
+            self._complete(message, retained=first and not self.quiet)
 
     def _settle(self, result: int) -> None:
         self.granted = result == 0
@@ -105,8 +114,9 @@ class Observation:
         """The state has changed."""
         if message.code >> 5 != 2:
             # The resource is gone, and the observation with it: look again.
-            if self._retry is None:
+            if self._retry is None and not self._stopped:
                 self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._ask)
+                self._retry_s = min(LAST_RETRY_S, self._retry_s * 2)
             return
         self._complete(message, retained=False)
 

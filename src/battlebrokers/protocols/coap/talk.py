@@ -54,7 +54,7 @@ class Exchange:
 
     __slots__ = (
         "body", "code", "datagram", "deadline", "due", "exponent", "finish", "heard", "kind", "label", "message_id",
-        "options", "parts", "patience", "sent", "token", "tries",
+        "on_heard", "options", "parts", "patience", "sent", "token", "tries",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +74,8 @@ class Exchange:
         self.patience = 0
         self.heard = False
         """The peer has the request; the answer follows."""
+        self.on_heard: Callable[[Exchange], None] | None = None
+        """Called when the peer has it, by who needs no answer."""
         self.datagram = b""
         self.exponent = LARGEST_BLOCK
         self.sent = 0
@@ -140,13 +142,17 @@ class Talk:
         encoded: bytes | None = None,
         label: int = 0,
         token: bytes = b"",
+        heard: Callable[[Exchange], None] | None = None,
     ) -> int:
-        """Send a request; `encoded` are the options ready made. Returns the bytes written.
+        """Send a request; `encoded` are the options ready made, `heard` learns of an empty acknowledgement.
+
+        Returns the bytes written.
 
         A body in blocks goes out as the server asks for them: for all of it, in the size the server is known to want.
         """
         exchange = Exchange(kind, code, options, body, finish, self._wheel.tick + self.timeout_ticks, label)
         exchange.token = token or self.fresh_token()
+        exchange.on_heard = heard
         self._exchanges[exchange.token] = exchange
         if exchange.in_blocks:
             # A server tells transfers to one resource apart by nothing: one at a time.
@@ -245,6 +251,8 @@ class Talk:
             self._end(exchange, message.status if message.code else Failure.CLOSED, message)
         elif message.code == EMPTY:
             exchange.heard = True
+            if exchange.on_heard is not None:
+                exchange.on_heard(exchange)
         elif message.token != exchange.token:
             self._malformed("an answer has another token than its request")
         else:
@@ -321,6 +329,12 @@ class Talk:
         fetch(len(first.payload) >> exponent + 4, exponent)
 
     # ── ending ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def release(self, exchange: Exchange) -> None:
+        """Wait for its answer no longer; what comes with its token is for who observes."""
+        self._by_id.pop(exchange.message_id, None)
+        if self._exchanges.get(exchange.token) is exchange:
+            del self._exchanges[exchange.token]
 
     def _end(self, exchange: Exchange, result: int, message: Message | None) -> None:
         self._by_id.pop(exchange.message_id, None)

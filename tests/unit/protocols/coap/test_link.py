@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 
+import msgspec
 import pytest
 from aiocoap.numbers.codes import Code
 from aiocoap.optiontypes import OpaqueOption
@@ -428,6 +429,40 @@ async def test_a_dialect_subscribes_in_steps_and_reads_notifications(make, peer:
         peer.answer(request, Code.CONTENT, body, kind="non", mid=number, observe=number)
     await until(lambda: len(ear.messages) == 2 and len(ear.faults) == 2)
     assert ear.payloads == [b"\xff", b"\x00\x01"]
+
+
+async def test_a_quiet_server_grants_by_its_acknowledgement_and_its_first_word_is_news(make, peer: CoapPeer):
+    listening = msgspec.structs.replace(ONEM2M.listening, steps=[], quiet=True)
+    script = msgspec.structs.replace(ONEM2M, login=[], listening=listening)
+    link, ear = make("", script=script, known={"name": "d1"}, answer_timeout_s=0.3)
+    await link.open()
+    asking = asyncio.create_task(link.subscribe([Subscription("a/b", 1)]))
+    request = await peer.request()
+    peer.acknowledge(request)
+    assert [granted.qos for granted in await asking] == [1]
+    # Longer than an answer may take: nobody asks again, for this one came.
+    await peer.silence(0.6)
+    peer.answer(request, Code.CONTENT, b'{"m2m:cin":{"con":"AAE="}}', kind="con", mid=7, observe=1)
+    assert (await peer.request()).mid == 7
+    await until(lambda: ear.messages)
+    assert [(message.payload, message.retain) for message in ear.messages] == [(b"\x00\x01", False)]
+    # Gone in the end: it is asked for again, and a refusal then is final.
+    peer.answer(request, Code.NOT_FOUND, kind="non", mid=8)
+    peer.answer(await peer.request(), Code.UNAUTHORIZED)
+    await peer.silence()
+    assert ear.faults == []
+
+
+async def test_a_quiet_server_may_refuse_at_once_or_be_silent(make, peer: CoapPeer):
+    listening = msgspec.structs.replace(ONEM2M.listening, steps=[], quiet=True)
+    script = msgspec.structs.replace(ONEM2M, login=[], listening=listening)
+    link, _ = make("", script=script, known={"name": "d1"}, answer_timeout_s=0.3)
+    await link.open()
+    asking = asyncio.create_task(link.subscribe([Subscription("a/b", 1)]))
+    peer.answer(await peer.request(), Code.UNAUTHORIZED)
+    assert [(granted.qos, granted.reason) for granted in await asking] == [(-1, 401)]
+    with pytest.raises(LinkError, match="did not answer GET a/b"):
+        await link.subscribe([Subscription("a/b")])
 
 
 async def test_a_refused_login_is_a_link_error_with_the_code(make, peer: CoapPeer):
