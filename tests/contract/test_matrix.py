@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from battlebrokers.contenders.availability import Missing, availability
-from battlebrokers.contenders.capability_table import BEHAVIOURS, NOT_OFFERED, QOS, ROUTES, cannot, cells_of
+from battlebrokers.contenders.capability_table import BEHAVIOURS, NOT_OFFERED, QOS, ROUTES, cannot, cells_of, left_out
 from battlebrokers.contenders.lifecycle import start_contender
 from battlebrokers.contenders.reader import find_contender, load_contenders
 from battlebrokers.contenders.spec import Contender
@@ -141,7 +141,8 @@ async def test_it_does_what_its_file_says(theatre: Theatre, name: str, route: st
     stage = theatre.play(name)
     reason = cannot(stage.contender, stage.version, route, what)
     if reason:
-        pytest.skip(f"the broker cannot: {reason}")
+        unsaid = left_out(stage.contender, route, what)
+        pytest.skip(f"not in our file: {unsaid}" if unsaid else f"the broker cannot: {reason}")
     if stage.not_run:
         pytest.skip(f"not run here: {stage.not_run}")
     known = KNOWN_NOT_TO_WORK.get((name, route, what))

@@ -99,6 +99,50 @@ def cannot(contender: Contender, version: str, route: str, what: str) -> str:
     return "it retains nothing" if what == "retain" and not able.retain else ""
 
 
+_ELSEWHERE_ACME = "the MQTT binding has a file of its own, acme-onem2m-mqtt"
+_WITHOUT_MQTT = "HTTP and CoAP have a file of their own, acme-onem2m"
+_BY_GATEWAY = "MQTT goes through the gateway, which has a file of its own, sdn-mqtt"
+LEFT_OUT: dict[str, dict[str, str]] = {
+    "acme-onem2m": {
+        "mqtt": _ELSEWHERE_ACME,
+        "mqtt over ws": _ELSEWHERE_ACME,
+        "websocket": "ACME has a WebSocket binding, which was seen to work",
+        "coap: subscribe": "whether ACME notifies over CoAP was never tried",
+    },
+    "acme-onem2m-mqtt": {
+        "http": _WITHOUT_MQTT,
+        "coap": _WITHOUT_MQTT,
+        "websocket": "ACME has a WebSocket binding, which was seen to work",
+        "mqtt over ws": "the Mosquitto beside it could listen there",
+    },
+    "devicehive": {"mqtt over ws": "its MQTT broker is documented to listen over WebSocket too, on port 3000"},
+    "emqx": {"http": "it can be published to by its REST API", "coap": "it has a CoAP gateway"},
+    "fiware-orion": {"mqtt": "Orion can notify over MQTT; we listen over HTTP"},
+    "fiware-orion-memory": {"mqtt": "Orion can notify over MQTT; we listen over HTTP"},
+    "nanomq": {"http": "it can be published to by its REST API"},
+    "om2m": {
+        "coap": "OM2M has a CoAP binding",
+        "mqtt: subscribe": "OM2M can notify over MQTT; we listen over HTTP",
+    },
+    "rabbitmq": {"http": "it can be published to by its management API, which is meant for trying things out"},
+    "sdn": {"mqtt": _BY_GATEWAY},
+    "sdn-group": {"mqtt": _BY_GATEWAY},
+    "sdn-reactive": {"mqtt": _BY_GATEWAY},
+    "sdn-mqtt": {"udp": "datagrams have files of their own, sdn, sdn-group and sdn-reactive"},
+}
+"""Contender → route, or route and behaviour → what the product has, or may have, that our file does not say."""
+
+
+def left_out(contender: Contender, route: str, what: str) -> str:
+    """What the product has there that our file does not say; empty when it is not that which is missing."""
+    known = LEFT_OUT.get(contender.name, {})
+    protocol, key = WAYS_IN[route]
+    offer = offers_of(contender).get(protocol)
+    if offer is None or key not in offer.endpoints:
+        return known.get(route, "")
+    return known.get(f"{route}: {what}", "")
+
+
 Record = Mapping[str, Mapping[str, Any]]
 """Contender → `not_run` (why), or `version`, `against` and `seen`: route → behaviour → `works` or why it does not."""
 
@@ -134,7 +178,8 @@ links of a run; this page is made of the contender files and of what that suite 
 
 - **works**: tried and seen, with the version named. The suite fails when it does not hold any more. Where a contract
   server is named, that was tried, made from the vendor's documentation; never the vendor's server.
-- **the broker cannot**: its file says so, or has no such way in.
+- **the broker cannot**: its file says so, or it has no such way in.
+- **not in our file**: the product has it, or may have it; the file we ship does not say how.
 - **does not work**: tried, and seen to fail for a reason we know.
 - **not run here**: nobody could try it where the record was made; the file offers it.
 - **–**: the protocol has no such thing.
@@ -174,6 +219,8 @@ def _bridges(contenders: Sequence[Contender], record: Record, reasons: _Reasons)
 def _cell(contender: Contender, record: Record, route: str, what: str, reasons: _Reasons) -> str:
     known = record.get(contender.name, {})
     reason = cannot(contender, known.get("version", ""), route, what)
+    if unsaid := left_out(contender, route, what):
+        return reasons.cell("not in our file", unsaid)
     if reason == NOT_OFFERED:
         return "the broker cannot"
     if not has_meaning(contender, route, what):
