@@ -42,6 +42,7 @@ def workplace(tmp_path_factory) -> Path:
     twice = ("--set", "repetitions=2")
     result = bb("run", "scenario.yaml", "--broker", "amqtt", "--json", "--tag", "who=test", *twice, cwd=folder)
     assert result.code in (0, 6, 10), result.err
+    (folder / "told.jsonl").write_text(result.out)
     return folder
 
 
@@ -62,6 +63,15 @@ def test_the_summary_has_the_stable_names_and_is_the_file_too(workplace):
     assert summary["messages"]["lost"] == 0
     assert summary["messages"]["expected"] == 2 * summary["messages"]["sent"] > 0
     assert len(runs["runs"] if isinstance(runs, dict) else runs) == 2
+
+
+@of_the_workplace
+def test_several_runs_are_told_as_an_object_a_line_and_each_is_its_file(workplace):
+    told = [json.loads(line) for line in (workplace / "told.jsonl").read_text().splitlines()]
+    assert len(told) == 2
+    for summary in told:
+        (written,) = (workplace / "runs").glob(f"*-{summary['run']}/summary.json")
+        assert summary == json.loads(written.read_text())
 
 
 @of_the_workplace
@@ -97,6 +107,7 @@ def test_an_analysis_repeated_gives_the_same_figures(workplace):
     result = bb("analyze", "LAST", "--json", cwd=workplace)
     assert result.json()["messages"] == before["messages"]
     assert result.json()["latency_ms"] == before["latency_ms"]
+    assert result.out == (newest / "summary.json").read_text()
 
 
 def test_a_battle_ranks_real_brokers(tmp_path, require_broker):

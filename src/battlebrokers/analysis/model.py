@@ -304,6 +304,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         """What `bb run --json` prints: indented, one trailing newline."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
+    def to_json_line(self) -> builtins.bytes:
+        """The same object in one line, where several follow each other."""
+        return msgspec.json.encode(self) + b"\n"
+
 
 def summary_schema() -> dict[str, Any]:
     """The JSON Schema of `summary.json`, each field with its sentence."""

@@ -49,10 +49,11 @@ def conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html
     return conclusion
 
 
-def tell(conclusion: Conclusion, *, as_json: bool) -> ExitCode:
-    """Print the summary, for people or for programs; returns what the shell is told."""
+def tell(conclusion: Conclusion, *, as_json: bool, one_of_several: bool = False) -> ExitCode:
+    """Print the summary, for people or for programs (one of several as a line); returns what the shell is told."""
+    summary = conclusion.summary
     if as_json:
-        typer.echo(conclusion.summary.to_json())
+        typer.echo(summary.to_json_line() if one_of_several else summary.to_json(), nl=False)
     else:
         print_run(Console(highlight=False), conclusion)
     return exit_code(conclusion.summary)

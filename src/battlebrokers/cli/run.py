@@ -64,7 +64,7 @@ def run(
 ) -> int:
     """Run a scenario against one broker and judge it.
 
-    A scenario with repetitions is run that often; the worst verdict decides, and --json prints an object a line.
+    A scenario with repetitions is run that often; the worst verdict decides, and --json prints an object a line then.
     Exit code: 0 pass, 10 an expectation failed, 6 void (the measurement cannot be trusted), 5 the broker failed.
     """
     loaded = load_scenario(scenario, overrides, scale)
@@ -91,7 +91,7 @@ def run(
             conclusion = conclude(folder, analyst, progress, html=html)
             analyst.rest()
             progress.pause()
-            codes.append(tell(conclusion, as_json=as_json))
+            codes.append(tell(conclusion, as_json=as_json, one_of_several=loaded.scenario.repetitions > 1))
             progress.resume()
             if codes[-1] is ExitCode.INTERRUPTED:
                 break
