@@ -12,7 +12,7 @@ from battlebrokers.errors import QuantityError
 from battlebrokers.scenario.credentials import read_logins
 from battlebrokers.scenario.document import Path
 from battlebrokers.scenario.kinds import RANDOM_ID, parse_duration_range
-from battlebrokers.scenario.model import Clients, Connection, Fleet, Payload, Scenario
+from battlebrokers.scenario.model import Clients, Connection, Credentials, Fleet, Payload, Scenario
 from battlebrokers.scenario.patterns import CLIENT_VARIABLES, DEVICE_VARIABLES, compile_pattern
 from battlebrokers.scenario.payloads import is_charset
 from battlebrokers.scenario.resolve import ALSO_OF, MQTT5_ONLY, effective, may_encrypt, strange_to
@@ -48,6 +48,7 @@ def check_rules(scenario: Scenario) -> Iterator[Finding]:
         yield from _payload(scenario.defaults.payload, ("defaults", "payload"))
         yield from _defaults_mqtt(scenario, scenario.defaults, ("defaults",))
         yield from _defaults_mqtt5(scenario)
+        yield from _counted_in_seconds(scenario.defaults, ("defaults",))
     yield from _defaults_mqtt(scenario, scenario, ())
     for name, fleet in scenario.fleets.items():
         yield from _fleet(scenario, fleet, ("fleets", name))
@@ -64,12 +65,12 @@ def _fleet(scenario: Scenario, fleet: Fleet, path: Path) -> Iterator[Finding]:
     if not fleet.topic:
         yield (*path, "topic"), "needs at least one topic", ""
     yield from _payload(fleet.payload, (*path, "payload"))
-    yield from _variables(fleet, path, DEVICE_VARIABLES)
+    yield from _variables(scenario, fleet, path, DEVICE_VARIABLES)
     yield from _node(scenario, fleet, path, fleet.devices)
 
 
 def _clients(scenario: Scenario, group: Clients, path: Path) -> Iterator[Finding]:
-    yield from _variables(group, path, CLIENT_VARIABLES)
+    yield from _variables(scenario, group, path, CLIENT_VARIABLES)
     if group.subscriptions is not None:
         patterns = [compile_pattern(text, CLIENT_VARIABLES, ranges=True) for text in group.subscribe]
         filters = sum(len(pattern.expand(dict.fromkeys(CLIENT_VARIABLES, "x"))) for pattern in patterns)
@@ -110,15 +111,24 @@ def _node(scenario: Scenario, group: Fleet | Clients, path: Path, count: int) ->
     yield from _times(scenario, group, path)
 
 
-def _variables(group: Fleet | Clients, path: Path, allowed: tuple[str, ...]) -> Iterator[Finding]:
-    """Keys that devices and clients share may use only the variables of their side."""
-    texts = {("client_id",): group.client_id, ("will", "topic"): group.will.topic if group.will else None}
+def _variables(scenario: Scenario, group: Fleet | Clients, path: Path, allowed: tuple[str, ...]) -> Iterator[Finding]:
+    """Keys that devices and clients share may use only the variables of their side, also those said for all."""
+    client_id = effective(scenario, group, "client_id")
+    credentials = effective(scenario, group, "credentials") or Credentials()
+    texts = {
+        ("client_id",): client_id if client_id is None or not RANDOM_ID.fullmatch(client_id) else None,
+        ("will", "topic"): group.will.topic if group.will else None,
+        ("credentials", "username"): credentials.username,
+        ("credentials", "password"): credentials.password,
+    }
     for keys, text in texts.items():
+        own = getattr(group, keys[0]) is not None
         try:
-            if text is not None and not RANDOM_ID.fullmatch(text):
-                compile_pattern(text, allowed)
+            if text is not None:
+                compile_pattern(text, allowed, environment=keys[0] == "credentials")
         except QuantityError as error:
-            yield (*path, *keys), error.message, error.hint
+            message = error.message if own else f"{error.message} for `{path[-1]}`"
+            yield (*(path if own else ("defaults",)), *keys), message, error.hint
 
 
 def _tls(scenario: Scenario, level: Scenario | Connection, path: Path) -> Iterator[Finding]:
@@ -186,10 +196,14 @@ def _times(scenario: Scenario, group: Fleet | Clients, path: Path) -> Iterator[F
                 f"comes back after {away.for_} but leaves again every {away.every}",
                 "make `every` longer",
             )
-    yield from _whole_seconds(group.keep_alive, (*path, "keep_alive"), 65_535)
-    yield from _whole_seconds(group.session_expiry, (*path, "session_expiry"), 2**32 - 1)
+    yield from _counted_in_seconds(group, path)
     if group.will is not None:
         yield from _whole_seconds(group.will.delay, (*path, "will", "delay"), 2**32 - 1)
+
+
+def _counted_in_seconds(level: Connection, path: Path) -> Iterator[Finding]:
+    yield from _whole_seconds(level.keep_alive, (*path, "keep_alive"), 65_535)
+    yield from _whole_seconds(level.session_expiry, (*path, "session_expiry"), 2**32 - 1)
 
 
 def _whole_seconds(text: str | None, path: Path, most: int) -> Iterator[Finding]:

@@ -50,6 +50,13 @@ phases: {warm_up: 1s, measure: 10s}
         (["clients.all.join=11s"], "after the load has ended"),
         (["fleets.air.keep_alive=1500ms"], "not a whole number of seconds"),
         (["fleets.air.keep_alive=1d"], "too long for MQTT"),
+        (["defaults.keep_alive=500ms"], "defaults.keep_alive: 500ms is not a whole number of seconds"),
+        (["defaults.keep_alive=1d"], "defaults.keep_alive: 1d is too long for MQTT"),
+        (["version=5", "defaults.session_expiry=1500ms"], "not a whole number of seconds"),
+        (["defaults.client_id='x{device}'"], "not a variable here for `all`"),
+        (["defaults.client_id='x{client}'"], "not a variable here for `air`"),
+        (["defaults.credentials={username: 'x{device}'}"], "not a variable here for `all`"),
+        (["clients.all.credentials={username: 'x{device}'}"], "clients.all.credentials.username"),
         (["clients.all.subscriptions=2"], "asks for 2 of 1 filters"),
         (["clients.all.subscribe=null", "clients.all.share=x"], "shares nothing"),
         (["clients.all.share=a/b"], "cannot name a shared group"),
@@ -101,12 +108,25 @@ def test_what_does_not_fit_together_is_told(overrides: list[str], part: str, tmp
         ["transport=tls"],
         ["fleets.air.join=2s..5s", "fleets.air.away={at: 1s..3s, for: 500ms, every: 2s, how: clean}"],
         ["fleets.air.credentials={username: 'u{index}', password: p}"],
+        ["defaults={client_id: 'x{number}-{fleet}', credentials: {username: 'u{index}', password: '{env:HOME}'}}"],
+        ["defaults.client_id='x{device}'", "clients.all.client_id=y{index}"],
         ["fleets.air.devices=0", "clients.all.count=0"],
         ["fleets.air.topic=[a, b, 'c/{int:1..3}']", "fleets.air.topic_choice=random"],
     ],
 )
 def test_what_fits_together_is_taken(overrides: list[str]) -> None:
     read_scenario(GOOD, "f", overrides)
+
+
+def test_mistakes_in_defaults_have_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(GOOD + "version: 5\ndefaults:\n  keep_alive: 500ms\n  session_expiry: 1500ms\n")
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(str(path))
+    assert [(mistake.line, mistake.path) for mistake in caught.value.mistakes] == [
+        (9, "defaults.keep_alive"),
+        (10, "defaults.session_expiry"),
+    ]
 
 
 def test_certificates_are_found_beside_the_scenario(tmp_path: Path) -> None:
