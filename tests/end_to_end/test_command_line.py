@@ -72,6 +72,7 @@ def test_several_runs_are_told_as_an_object_a_line_and_each_is_its_file(workplac
     for summary in told:
         (written,) = (workplace / "runs").glob(f"*-{summary['run']}/summary.json")
         assert summary == json.loads(written.read_text())
+        assert (summary["scenario"], summary["title"]) == ("quick", "quick with repetitions=2")
 
 
 @of_the_workplace

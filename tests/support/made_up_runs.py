@@ -49,6 +49,7 @@ class MadeUpRun:
     contender: str = "mosquitto"
     version: str = "2.1.2"
     scenario: str = "smart-city"
+    title: str = ""
     expect: list[str] = field(default_factory=list)
     state: str = "finished"
     state_detail: str = ""
@@ -328,6 +329,7 @@ class MadeUpRun:
                 text=f"name: {self.scenario}\n",
                 resolved=self.resolved,
                 expect=self.expect,
+                title=self.title,
             ),
             seed=self.seed,
             plan_sha256=self.plan_sha256,

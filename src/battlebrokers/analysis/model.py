@@ -271,6 +271,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Annotated[Verdict, _about("PASS, FAIL, or VOID: the measurement itself cannot be trusted.")]
     reasons: Annotated[list[str], _about("Why, in words with measured values; empty for a plain PASS.")]
     scenario: Annotated[str, _about("The scenario's name.")]
+    title: Annotated[str, _about("That name, and what makes this not quite that scenario: scale and overrides.")]
     contender: Annotated[Contender, _about("The broker under test.")]
     messages: Annotated[Messages, _about("What became of the messages.")]
     latency_ms: Annotated[Latencies, _about("Latencies in milliseconds.")]

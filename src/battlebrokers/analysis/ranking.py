@@ -62,6 +62,8 @@ class Ranking:
     """The outcome of a battle."""
 
     scenario: str
+    title: str
+    """The scenario's name with scale and overrides; several, where runs of several kinds are ranked."""
     decided_by: Metric
     standings: tuple[Standing, ...]
     ratios: tuple[Ratio, ...]
@@ -106,6 +108,7 @@ def rank(summaries: Sequence[Summary]) -> Ranking:
     )
     return Ranking(
         scenario=", ".join(sorted({summary.scenario for summary in summaries})),
+        title=", ".join(sorted({summary.title for summary in summaries})),
         decided_by=decided_by,
         standings=standings,
         ratios=tuple(ratios),

@@ -60,6 +60,7 @@ def summarize(facts: Facts) -> Summary:
         verdict=verdict,
         reasons=reasons,
         scenario=manifest.scenario.name,
+        title=manifest.scenario.title or manifest.scenario.name,
         contender=Contender(
             name=manifest.contender.name, version=manifest.contender.version, profile=manifest.contender.profile
         ),

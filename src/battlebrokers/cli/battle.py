@@ -108,7 +108,7 @@ def battle(
     with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master, events) as analyst:
         for block in range(blocks):
             for order, broker in enumerate(lots.sample(brokers, len(brokers))):
-                progress.begin(f"{loaded.scenario.name} on {broker}, round {block + 1} of {blocks}")
+                progress.begin(f"{loaded.title} on {broker}, round {block + 1} of {blocks}")
                 request = RunRequest(
                     loaded, broker, plan_seed, runs, profile, processes, parse_tags(tags),
                     BattleFacts(battle_id, block, order), capture=limits, accounts=accounts,
@@ -137,7 +137,7 @@ def battle(
                 fought.append((folder, summary))
                 came.add(broker)
                 why = f": {summary.reasons[0]}" if summary.reasons else ""
-                progress.say(f"{summary.verdict}  {loaded.scenario.name} on {broker}{why}")
+                progress.say(f"{summary.verdict}  {loaded.title} on {broker}{why}")
                 if folder.read_manifest().state == "interrupted":
                     interrupted = True
                     break

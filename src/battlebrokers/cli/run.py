@@ -86,7 +86,7 @@ def run(
     with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master, events) as analyst:
         for repetition in range(1, loaded.scenario.repetitions + 1):
             times = f", {repetition} of {loaded.scenario.repetitions}" if loaded.scenario.repetitions > 1 else ""
-            progress.begin(f"{loaded.scenario.name} on {broker}{times}")
+            progress.begin(f"{loaded.title} on {broker}{times}")
             folder = conduct(request, progress, analyst)
             conclusion = conclude(folder, analyst, progress, html=html)
             analyst.rest()

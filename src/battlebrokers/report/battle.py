@@ -42,7 +42,7 @@ def print_battle(console: Console, ranking: Ranking) -> None:
             "  ",
             (" BATTLE ", "bold black on cyan"),
             "  ",
-            (f"{ranking.scenario}: {names}", "bold"),
+            (f"{ranking.title}: {names}", "bold"),
             ("    " + f"{runs} runs", "dim"),
         ),
     )
@@ -96,7 +96,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     before, after = comparison.baseline, comparison.contender
     for label, run in (("baseline ", before), ("contender", after)):
         verdict = (f" {run.verdict} ", VERDICT_STYLES[run.verdict])
-        name = f"{run.scenario} on {run.contender.name} {run.contender.version}"
+        name = f"{run.title} on {run.contender.name} {run.contender.version}"
         _say(console, Text.assemble("  ", (f"{label}  ", "dim"), verdict, f"  {run.run}  ", (name, "bold")))
     for difference in comparison.differences:
         _say(console, Text.assemble("  ", ("not made alike: ", "yellow"), difference))

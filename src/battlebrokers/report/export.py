@@ -130,6 +130,7 @@ def ranking_json(ranking: Ranking, battle: str, report: Path | None) -> str:
     plain = {
         "battle": battle,
         "scenario": ranking.scenario,
+        "title": ranking.title,
         "decided_by": ranking.decided_by.name,
         "standings": [
             {
@@ -179,7 +180,7 @@ def to_junit(conclusions: Sequence[Conclusion]) -> bytes:
 
 
 def _suite(summary: Summary) -> ET.Element:
-    name = _clean(f"{summary.scenario} on {summary.contender.name} {summary.contender.version}".strip())
+    name = _clean(f"{summary.title} on {summary.contender.name} {summary.contender.version}".strip())
     untrusted = summary.verdict == "VOID" or summary.state == "broker-failed"
     cases = [_case(name, one, summary) for one in summary.expectations]
     whole = ET.Element("testcase", classname=name, name="verdict", time=f"{summary.duration_s:.3f}")
@@ -230,7 +231,7 @@ def to_markdown(conclusions: Sequence[Conclusion]) -> str:
 def _run_markdown(conclusion: Conclusion) -> str:
     summary = conclusion.summary
     contender = f"{summary.contender.name} {summary.contender.version}".strip()
-    lines = [f"### {summary.verdict}: {_escape(summary.scenario)} on {_escape(contender)}", ""]
+    lines = [f"### {summary.verdict}: {_escape(summary.title)} on {_escape(contender)}", ""]
     lines += [_escape(verdict_sentence(summary)), ""]
     if summary.expectations:
         rows = [[_MARKS[one.ok], one.text, one.measured] for one in summary.expectations]
@@ -257,7 +258,7 @@ def _battle_markdown(conclusions: Sequence[Conclusion]) -> str:
     ranking = rank([conclusion.summary for conclusion in conclusions])
     head, rows = ranking_rows(ranking)
     lines = [
-        f"### Battle: {_escape(ranking.scenario)}",
+        f"### Battle: {_escape(ranking.title)}",
         "",
         *(f"{_escape(sentence)}  " for sentence in tell(ranking)),
         "",

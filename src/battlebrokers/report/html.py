@@ -159,8 +159,8 @@ def _title(conclusions: Sequence[Conclusion]) -> str:
     first = conclusions[0].summary
     if len(conclusions) > 1:
         names = sorted({one.summary.contender.name for one in conclusions})
-        return f"{first.scenario}: {', '.join(names)} · BattleBrokers"
-    return f"{first.verdict} · {first.scenario} on {first.contender.name} · {first.run}"
+        return f"{first.title}: {', '.join(names)} · BattleBrokers"
+    return f"{first.verdict} · {first.title} on {first.contender.name} · {first.run}"
 
 
 def _clock_words(conclusions: Sequence[Conclusion]) -> str:

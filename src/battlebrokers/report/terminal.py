@@ -69,7 +69,7 @@ def _headline(summary: Summary) -> Text:
     profile = "" if contender.profile in ("stock", "external") else f" ({contender.profile})"
     nodes = f"{some(summary.devices, 'device')} · {some(summary.clients, 'client')}"
     facts = f"run {summary.run} · {duration_s(summary.duration_s)} · {nodes} · seed {summary.seed}"
-    name = f"{summary.scenario} on {contender.name} {contender.version}".rstrip() + profile
+    name = f"{summary.title} on {contender.name} {contender.version}".rstrip() + profile
     return Text.assemble("  ", verdict_badge(summary.verdict), "  ", (name, "bold"), "    ", (facts, "dim"))
 
 

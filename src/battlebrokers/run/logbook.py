@@ -115,6 +115,7 @@ def first_entry(
             overrides=list(loaded.overrides),
             scale=loaded.scale,
             expect=list(loaded.scenario.expect),
+            title=loaded.title,
         ),
         seed=request.seed,
         # Of the plan as written: what a contender is spoken to in does not make it another one.

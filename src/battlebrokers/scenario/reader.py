@@ -22,6 +22,9 @@ from battlebrokers.scenario.rules import check_rules
 from battlebrokers.scenario.shipped import shipped_path, shipped_scenarios
 from battlebrokers.scenario.validation import validate
 
+_LONGEST_TOLD = 80
+"""Overrides longer than this are counted in a title, not told."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
@@ -39,10 +42,12 @@ class LoadedScenario:
         title = self.scenario.name
         if self.scale != 1.0:
             title += f" at scale {self.scale:g}"
-        if len(self.overrides) > 2:
-            title += f" with {len(self.overrides)} settings changed"
-        elif self.overrides:
-            title += " with " + ", ".join(self.overrides)
+        told = ", ".join(self.overrides)
+        if len(self.overrides) > 2 or len(told) > _LONGEST_TOLD:
+            changed = "1 setting" if len(self.overrides) == 1 else f"{len(self.overrides)} settings"
+            title += f" with {changed} changed"
+        elif told:
+            title += f" with {told}"
         return title
 
     def resolved(self) -> dict[str, Any]:

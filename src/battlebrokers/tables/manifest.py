@@ -34,6 +34,8 @@ class ScenarioFacts(msgspec.Struct, frozen=True):
     overrides: list[str] = []
     scale: float = 1.0
     expect: list[str] = []
+    title: str = ""
+    """Its name, and what scale and overrides make of it; runs of older versions have none."""
 
 
 class ServiceFacts(msgspec.Struct, frozen=True):

@@ -57,6 +57,13 @@ def test_the_json_has_the_stable_names_and_round_trips(make_run):
     assert msgspec.json.decode(summary.to_json(), type=Summary) == summary
 
 
+def test_a_scaled_run_keeps_its_name_and_says_the_scale_in_its_title(make_run):
+    scaled = build_summary(make_run(title="smart-city at scale 0.1").healthy().write())
+    assert (scaled.scenario, scaled.title) == ("smart-city", "smart-city at scale 0.1")
+    before_there_were_titles = build_summary(make_run(title="").healthy().write())
+    assert before_there_were_titles.title == "smart-city"
+
+
 def test_summary_json_is_written_whole(make_run):
     folder = make_run().healthy().write()
     summary = build_summary(folder)

@@ -14,11 +14,11 @@ from battlebrokers.report.export import ranking_json
 from battlebrokers.tables.manifest import BattleFacts
 
 
-def fight(make_run, names=("mosquitto", "amqtt")):
+def fight(make_run, names=("mosquitto", "amqtt"), title=""):
     made = []
     for block in range(2):
         for order, name in enumerate(names):
-            run = make_run(run=f"r{block}{order}", contender=name, battle=BattleFacts("b1", block, order))
+            run = make_run(run=f"r{block}{order}", contender=name, battle=BattleFacts("b1", block, order), title=title)
             made.append(build_summary(run.healthy(600, 2.0 + 2 * (name == "amqtt")).write()))
     return rank(made)
 
@@ -36,6 +36,13 @@ def test_a_battle_names_the_better_and_the_uncertainty(make_run):
     assert "2 PASS" in text
     assert "note: A confidence interval needs 6" in text
     assert "\x1b" not in text
+
+
+def test_a_battle_of_scaled_runs_says_so(make_run):
+    ranking = fight(make_run, title="smart-city at scale 0.1")
+    assert "smart-city at scale 0.1: mosquitto against amqtt" in printed(print_battle, ranking)
+    plain = json.loads(ranking_json(ranking, "b1", None))
+    assert (plain["scenario"], plain["title"]) == ("smart-city", "smart-city at scale 0.1")
 
 
 def test_the_same_broker_twice_is_a_null_pair(make_run):

@@ -79,6 +79,12 @@ def test_markdown_tells_a_run(make_run):
     assert "| delivery | 2" in text
 
 
+def test_exports_of_a_scaled_run_say_the_scale(make_run):
+    scaled = draw_conclusion(make_run(title="smart-city at scale 0.1").healthy().write())
+    assert ET.fromstring(to_junit([scaled])).find("testsuite").get("name").startswith("smart-city at scale 0.1 on ")
+    assert "smart-city at scale 0.1 on " in to_markdown([scaled])
+
+
 def test_markdown_tells_a_battle_and_escapes_names(make_run):
     made = [
         draw_conclusion(

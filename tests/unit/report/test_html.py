@@ -59,6 +59,16 @@ def test_the_verdict_comes_first_in_a_sentence(make_run):
     assert "smart-city on mosquitto 2.1.2" in text
 
 
+def test_the_page_of_scaled_runs_says_the_scale(make_run):
+    scaled = "smart-city at scale 0.1"
+    one = page(make_run(title=scaled).healthy())
+    assert f"<title>PASS · {scaled} on mosquitto" in one
+    assert f"{scaled} on mosquitto 2.1.2" in text_of(one)
+    many = page(*(make_run(run=f"r{n}", contender=n, title=scaled).healthy(300) for n in ("mosquitto", "amqtt")))
+    assert f"<title>{scaled}: amqtt, mosquitto" in many
+    assert f"{scaled} among " in text_of(many)
+
+
 def test_the_sections_are_in_the_promised_order(make_run):
     html = page(make_run().lifelike(rate=20))
     ids = re.findall(r'<section id="([^"]+)"', html)

@@ -28,6 +28,11 @@ def test_the_blocks_come_in_order(make_run):
     assert lines[-1].count(" · ") == 2
 
 
+def test_a_scaled_run_is_not_told_under_the_plain_name(make_run):
+    lines = told(make_run(title="smart-city at scale 0.1").healthy())
+    assert lines[0].split("    ")[0].strip() == "PASS   smart-city at scale 0.1 on mosquitto 2.1.2"
+
+
 def test_expectations_show_mark_and_value(make_run):
     lines = told(make_run(expect=["lost == 0", "delivery_p99 < 1ms"]).healthy())
     assert any("✓ lost == 0" in one and "0 of 3 000" in one for one in lines)

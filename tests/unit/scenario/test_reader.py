@@ -171,6 +171,7 @@ def test_scale_multiplies_counts_and_says_so() -> None:
     assert (loaded.scenario.fleets["air"].devices, loaded.scenario.clients["all"].count) == (2, 1)
     assert loaded.title == "small at scale 0.1"
     assert read_scenario(GOOD, "f", ["seed=3"], 2).title == "small at scale 2 with seed=3"
+    assert read_scenario(GOOD, "f", [f"about={'x' * 90}"]).title == "small with 1 setting changed"
 
 
 def test_scaling_never_makes_nothing_of_something() -> None:
