@@ -295,7 +295,7 @@ def test_payloads_without_header_are_matched_by_topic_and_order(evidence, analys
         evidence.deliver(0, -1, -1, None, 100 * seq + 7, topic="t")
     tables = analysed(evidence.write())
     found = ledger(tables)
-    assert (found["expected"], found["delivered"], found["lost"]) == (3, 2, 1)
+    assert (found["expected"], found["delivered"], found["lost"], found["by_order"]) == (3, 2, 1, 2)
     assert {row["matched_by"] for row in tables.rows(JOURNEYS)} == {"order"}
 
 

@@ -28,11 +28,14 @@ def journey(result: Result, message: Message, **equal: Any) -> dict[str, Any]:
     return found
 
 
+_OTHERS = ("unexpected", "late", "reordered", "retained", "by_order")
+
+
 def ledger(result: Result, device: int) -> dict[str, int]:
     """The ledger's counts for a device, over all its listeners and phases."""
     rows = result.rows(LEDGER, device=device)
     counts = ("expected", "delivered", "lost", "indeterminate", "recovered", "duplicates", "duplicates_flagged")
-    return {name: sum(row[name] for row in rows) for name in (*counts, "unexpected", "late", "reordered", "retained")}
+    return {name: sum(row[name] for row in rows) for name in (*counts, *_OTHERS)}
 
 
 # -- what arrives, what does not ---------------------------------------------------------------------------------------
@@ -683,6 +686,7 @@ def messages_without_header_are_matched_by_topic_and_order(world: World) -> Tell
     assert [row["received_ns"] for row in found] == [at(4.0), at(5.0), None]
     assert {row["matched_by"] for row in found} == {"order"}
     assert result.rows(PUBLISHING, fleet="tiny-payloads")[0]["unstamped"] == 3
+    assert ledger(result, device)["by_order"] == 2
 
 
 @story

@@ -14,8 +14,10 @@ import threading
 from dataclasses import dataclass, field
 
 HEADER = struct.Struct(">IIQ")
-PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 3, 4, 5, 6, 7
+PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE = 3, 4, 5, 6, 7, 8
 _INJECTED_IDS = range(60_000, 65_000)
+_Delayed = tuple[float, float, bytes, tuple[int, int]]
+"""When it came, when it is due, its bytes, and which message it is."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Faults:
     swap_with_next: frozenset[int] = frozenset()
     delay_s: float = 0.0
     jitter_s: float = 0.0
+    spare: bytes = b""
+    """A filter; whoever subscribes to it is not delayed."""
 
 
 @dataclass
@@ -37,8 +41,8 @@ class Done:
     dropped: list[int] = field(default_factory=list)
     duplicated: list[int] = field(default_factory=list)
     swapped: list[int] = field(default_factory=list)
-    delays_s: list[float] = field(default_factory=list)
-    """How long each message was really kept back: timers are not exact."""
+    delays_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    """How long each message (device, sequence number) was really kept back: timers are not exact."""
 
 
 class MqttProxy:
@@ -110,14 +114,17 @@ class _Connection:
         self._done = done
         self._to_client = to_client
         self._to_broker = to_broker
-        self._kept_back: tuple[bytes, int] | None = None
+        self._kept_back: tuple[bytes, tuple[int, int]] | None = None
         self._injected: set[int] = set()
         self._next_id = iter(_INJECTED_IDS)
         self._random = random.Random(5)
-        self._line: asyncio.Queue[tuple[float, float, bytes]] | None = None
+        self._spared = False
+        self._line: asyncio.Queue[_Delayed] | None = None
 
     async def from_client(self, first: int, head: bytes, body: bytes) -> None:
         kind = first >> 4
+        if kind == SUBSCRIBE and self._faults.spare and self._faults.spare in body:
+            self._spared = True
         if kind in (PUBACK, PUBREC, PUBCOMP):
             (packet_id,) = struct.unpack_from(">H", body)
             if packet_id in self._injected:
@@ -128,27 +135,28 @@ class _Connection:
         self._to_broker.write(head + body)
 
     async def from_broker(self, first: int, head: bytes, body: bytes) -> None:
-        seq = _seq_of(first, body)
-        if seq is None:
-            await self._pass(head + body)
+        message = _message_in(first, body)
+        if message is None:
+            self._to_client.write(head + body)
             return
+        seq = message[1]
         faults = self._faults
         if seq in faults.drop:
             self._done.dropped.append(seq)
             self._swallow(first, body)
             return
         if seq in faults.swap_with_next:
-            self._kept_back = (head + body, seq)
+            self._kept_back = (head + body, message)
             return
-        await self._pass(head + body)
+        await self._pass(head + body, message)
         if seq in faults.duplicate or seq in faults.duplicate_flagged:
             self._done.duplicated.append(seq)
-            await self._pass(self._copy(first, head, body, flagged=seq in faults.duplicate_flagged))
+            await self._pass(self._copy(first, head, body, flagged=seq in faults.duplicate_flagged), message)
         if self._kept_back is not None:
-            raw, kept_seq = self._kept_back
+            raw, kept = self._kept_back
             self._kept_back = None
-            self._done.swapped.append(kept_seq)
-            await self._pass(raw)
+            self._done.swapped.append(kept[1])
+            await self._pass(raw, kept)
 
     def _copy(self, first: int, head: bytes, body: bytes, *, flagged: bool) -> bytes:
         mark = 0x08 if flagged else 0
@@ -174,8 +182,8 @@ class _Connection:
             self._to_broker.write(bytes([PUBREC << 4, 2]) + packet_id)
             # Its PUBREL will reach our client, which answers PUBCOMP for an id it does not know: as the standard wants.
 
-    async def _pass(self, raw: bytes) -> None:
-        if not self._faults.delay_s:
+    async def _pass(self, raw: bytes, message: tuple[int, int]) -> None:
+        if not self._faults.delay_s or self._spared:
             self._to_client.write(raw)
             return
         if self._line is None:
@@ -184,18 +192,19 @@ class _Connection:
         loop = asyncio.get_running_loop()
         jitter = self._random.uniform(-self._faults.jitter_s, self._faults.jitter_s)
         now = loop.time()
-        self._line.put_nowait((now, now + self._faults.delay_s + jitter, raw))
+        self._line.put_nowait((now, now + self._faults.delay_s + jitter, raw, message))
 
-    async def _delayed(self, line: asyncio.Queue[tuple[float, float, bytes]]) -> None:
+    async def _delayed(self, line: asyncio.Queue[_Delayed]) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            came, due, raw = await line.get()
+            came, due, raw, message = await line.get()
             await asyncio.sleep(max(0.0, due - loop.time()))
             self._to_client.write(raw)
-            self._done.delays_s.append(loop.time() - came)
+            self._done.delays_s.setdefault(message, loop.time() - came)
 
 
-def _seq_of(first: int, body: bytes) -> int | None:
+def _message_in(first: int, body: bytes) -> tuple[int, int] | None:
+    """(device, sequence number) of a PUBLISH with our header."""
     if first >> 4 != PUBLISH:
         return None
     topic_size = struct.unpack_from(">H", body)[0]
@@ -203,4 +212,5 @@ def _seq_of(first: int, body: bytes) -> int | None:
     payload = body[place:]
     if len(payload) < HEADER.size or payload[0] != 0xB1:
         return None
-    return int(HEADER.unpack_from(payload)[1])
+    marked_device, seq, _ = HEADER.unpack_from(payload)
+    return marked_device & 0xFFFFFF, seq

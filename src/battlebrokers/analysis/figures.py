@@ -28,7 +28,7 @@ from battlebrokers.analysis.quantiles import Distribution, distributions, rank_o
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 
 _LEDGER_COUNTS = ("expected", "delivered", "lost", "indeterminate", "duplicates", "reordered", "late", "unexpected")
-_MORE_COUNTS = ("recovered", "duplicates_flagged", "retained", "wills")
+_MORE_COUNTS = ("recovered", "duplicates_flagged", "retained", "wills", "by_order")
 
 
 def messages(facts: Facts) -> Messages:

@@ -129,6 +129,8 @@ def _ledger(summary: Summary) -> Text:
     ]
     others = ("indeterminate", "duplicates", "reordered", "late", "unexpected", "recovered", "retained", "wills")
     parts += [(f"   {name} {format_count(count)}", "") for name in others if (count := getattr(counts, name))]
+    if counts.by_order:
+        parts.append((f"   matched by topic and order {format_count(counts.by_order)}", ""))
     return _line("LEDGER", *parts)
 
 

@@ -77,6 +77,7 @@ LEDGER = Table(
         Column("late", "int64", "Arrived only after the drain began (part of delivered)."),
         Column("reordered", "int64", "Arrived after a later message (part of delivered)."),
         Column("retained", "int64", "Kept messages among the delivered."),
+        Column("by_order", "int64", "Matched by topic and order, for want of a header (part of delivered)."),
         Column("payload_bytes", "int64", "Payload bytes delivered, first arrivals only."),
         Column("promise_kept", "bool", "Whether the QoS promise held: QoS 1 lost = 0; QoS 2 lost = 0 and no duplicates; QoS 0 promises nothing."),
     ),

@@ -57,6 +57,13 @@ def test_infinite_percentiles_are_shown_with_those_that_arrived(make_run):
     assert "lost 100" in line(lines, "LEDGER")
 
 
+def test_deliveries_matched_by_order_are_counted_in_the_ledger(make_run):
+    run = make_run().healthy(0)
+    run.ledger(expected=1000, delivered=990, lost=10, qos=0, by_order=900)
+    assert line(told(run), "LEDGER").endswith("   lost 10   matched by topic and order 900")
+    assert "by topic and order" not in line(told(make_run().healthy()), "LEDGER")
+
+
 def test_what_to_type_next_finds_runs_that_lie_elsewhere(make_run, monkeypatch):
     run = make_run(run="k3f9a").healthy()
     assert told(run)[-1].count(f" --runs {run.path.parent}") == 3

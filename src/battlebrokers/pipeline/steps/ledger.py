@@ -33,6 +33,7 @@ def ledger(journeys: DataFrame) -> DataFrame:
         _how_many(delivered & F.col("late")).alias("late"),
         _how_many(F.col("reordered")).alias("reordered"),
         _how_many(delivered & F.col("retained")).alias("retained"),
+        _how_many(delivered & (F.col("matched_by") == "order")).alias("by_order"),
         F.sum(F.when(delivered, F.col("payload_bytes")).otherwise(F.lit(0))).alias("payload_bytes"),
     )
     no_loss, no_copies = F.col("lost") == 0, F.col("duplicates") == 0
