@@ -78,8 +78,12 @@ class Evidence:
         planned = at(planned_ms) if planned_ms is not None else None
         self._add(DELIVERIES, ("w", client, device, seq, planned, at(at_ms), topic, qos, dup, retained, 64, 80))
 
-    def write(self) -> Path:
-        """Write it all; returns the run folder."""
+    def sample(self, at_ms: float, service: str = "b", cpu_percent: float = 5.0, moved_bytes: int = 0) -> None:
+        row = (at(at_ms), service, "contender", cpu_percent, cpu_percent - 1, 1 << 20, 0, 0, moved_bytes, moved_bytes)
+        self._add(RESOURCES, (*row, 3, 1, 1, None, None))
+
+    def write(self, segments: int = 1) -> Path:
+        """Write it all, each table in so many segments; returns the run folder."""
         end = at(self._measure_ms)
         self.folder.write_manifest(
             Manifest(
@@ -95,9 +99,10 @@ class Evidence:
                 ],
             )
         )  # fmt: skip
-        self._add(RESOURCES, (at(500), "b", "contender", 5.0, 4.0, 1 << 20, 0, 0, 0, 0, 3, 1, 1, None, None))
+        self.sample(500)
         for table, rows in self._rows.items():
-            write_rows(self.folder.path, table, "w", rows)
+            for number in range(segments):
+                write_rows(self.folder.path, table, "w" if segments == 1 else f"w{number}", rows[number::segments])
         return self.folder.path
 
     def _operation(self, role: str, node: int, row: tuple[Any, ...]) -> None:
