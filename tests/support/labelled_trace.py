@@ -17,7 +17,7 @@ from hashlib import blake2b
 from itertools import combinations
 from typing import Any
 
-from battlebrokers.dissect.payload_ids import payload_id
+from battlebrokers.dissect.payload_ids import header_of, named
 from battlebrokers.tables.message_header import HEADER, MAX_DEVICE, VERSION
 
 US, MS = 1_000, 1_000_000
@@ -49,13 +49,18 @@ class Said:
         """As a dissector tells it."""
         payload = self.payload
         ours = len(payload) >= HEADER.size and payload[0] == VERSION
-        word, seq, _ = HEADER.unpack_from(payload) if ours else (0, None, 0)
+        identity, wrapped = (None, False) if ours else named(payload)
+        device, seq = None, None
+        if ours:
+            word, seq, _ = HEADER.unpack_from(payload)
+            device = word & MAX_DEVICE
+        elif wrapped:
+            device, seq = header_of(identity)
         return {
             "stream": self.stream, "epoch": 0, "number": number, "protocol": self.protocol, "kind": "PUBLISH",
             "sender": self.sender, "name": "town", "correlation": "", "failed": False, "bytes": len(payload) + 9,
             "payload_bytes": len(payload), "first_ns": self.first_ns, "last_ns": self.first_ns + 10 * US,
-            "device": word & MAX_DEVICE if ours else None, "seq": seq, "fingerprint": _hash(payload),
-            "identity": None if ours else payload_id(payload),
+            "device": device, "seq": seq, "fingerprint": _hash(payload), "identity": identity,
         }  # fmt: skip
 
 

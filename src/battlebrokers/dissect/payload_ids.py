@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from battlebrokers.tables.message_header import HEADER_BYTES, SEQ_MASK, VERSION
+from battlebrokers.tables.message_header import HEADER_BYTES, MAX_DEVICE, SEQ_MASK, VERSION
 
 LOOKED_AT_BYTES = 2048
 _RUN_TIME_TOP = 0x20
@@ -60,26 +60,41 @@ Ranked = tuple[int, int | None]
 """How good an identifier is (smaller is better), and its number."""
 
 
+Named = tuple[int | None, bool]
+"""The number of an identifier, and whether it is our header: then `header_of` tells device and sequence number."""
+_NAMELESS: Named = (None, False)
+
+
 def payload_id(payload: bytes) -> int | None:
     """The number of the best identifier in a payload, signed, 64 bits; None if there is none."""
+    return named(payload)[0]
+
+
+def named(payload: bytes) -> Named:
+    """The same, and whose it is."""
     if payload[:1] == b"\xb1" and _is_header(payload):
-        return int.from_bytes(payload[:8], "big", signed=True)
+        return int.from_bytes(payload[:8], "big", signed=True), True
     head = payload if len(payload) <= LOOKED_AT_BYTES else payload[:LOOKED_AT_BYTES]
     # Single octets first: looking for one is several times faster than for two.
     keyed = 0x22 in head and 0x3A in head and (b'":' in head or b'" :' in head)
     worded = _LONG_WORD in head.translate(_AS_WORDS)
     if not keyed and not worded:
-        return None
+        return _NAMELESS
     rank, number = _best(head, keyed=keyed, worded=worded)
     if not worded or rank == _HEADER_RANK or not (0x65 in head or 0x57 in head):
-        return number
+        return number, rank == _HEADER_RANK
     if (found := _BASE64_JSON.search(head)) is not None:
         inner = _decoded(found[0])
         inner_rank, inner_number = _best(inner, keyed=True, worded=True)
         # What was wrapped is the older one: on a tie it counts.
         if inner_rank <= rank:
-            return inner_number
-    return number
+            return inner_number, inner_rank == _HEADER_RANK
+    return number, False
+
+
+def header_of(number: int) -> tuple[int, int]:
+    """Device and sequence number of a payload whose number is that of our header."""
+    return number >> 32 & MAX_DEVICE, number & SEQ_MASK
 
 
 def header_id(device: N, seq: N) -> N:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from battlebrokers.dissect.payload_ids import payload_id
+from battlebrokers.dissect.payload_ids import header_of, named
 from battlebrokers.tables.message_header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION
 
 CLIENT, SERVER = 0, 1
@@ -80,7 +80,7 @@ class Found(NamedTuple):
     failed: bool
     payload_bytes: int
     device: int | None
-    """None: no header of ours."""
+    """None: no header of ours, as it is or as digits in something else."""
     seq: int | None
     fingerprint: int | None
     identity: int | None
@@ -160,7 +160,9 @@ class Talk:
                 word, seq, _ = HEADER.unpack_from(payload)
                 device = word & MAX_DEVICE
             else:
-                identity = payload_id(payload)
+                identity, wrapped = named(payload)
+                if wrapped and identity is not None:
+                    device, seq = header_of(identity)
             if payload_bytes < 0:
                 payload_bytes = size
             if payload_bytes == size <= _FINGERPRINT_BYTES:

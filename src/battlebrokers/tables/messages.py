@@ -22,7 +22,7 @@ MESSAGES = Table(
         Column("payload_bytes", "int64", "The user's part of it; 0 if it carries nothing."),
         Column("first_ns", "int64", "The packet with its first byte."),
         Column("last_ns", "int64", "The packet that completed it."),
-        Column("device", "int32", "Publisher in our header, if the payload carries one.", nullable=True),
+        Column("device", "int32", "Publisher in our header, if the payload carries one, as it is or as base64 or hexadecimal digits.", nullable=True),
         Column("seq", "int64", "Sequence number in our header, likewise.", nullable=True),
         Column("fingerprint", "int64", "Hash of the payload; null if it carries none or too much to look at.", nullable=True),
         Column("identity", "int64", "Number of an identifier in the payload: our header as base64 or hexadecimal digits, a UUID, a key such as `messageId`; null if there is none, or our header itself.", nullable=True),

@@ -25,7 +25,7 @@ HOPS = Table(
         Column("sent_ns", "int64", "Its first byte on the wire."),
         Column("received_ns", "int64", "Its last byte on the wire."),
         Column("inside_ns", "int64", "How long it was inside the sender: from the last byte of the parent leg to the first byte of this one.", nullable=True),
-        Column("matched_by", "string", "`header` (ours, exact), `id` (the same identifier in the payload), or `fingerprint` (the same payload, seen once on each wire)."),
+        Column("matched_by", "string", "`header` (ours, exact, also inside of what services wrap it into), `id` (the same identifier in the payload), or `fingerprint` (the same payload, seen once on each wire)."),
         Column("confidence", "float64", "1 for `header`, 0.98 for `id`, 0.95 for `fingerprint`."),
     ),
 )
@@ -43,7 +43,7 @@ RESPONSES = Table(
         Column("answered", "int64", "Those with an answer, uncertain ones included."),
         Column("failed", "int64", "Those whose answer says that it failed."),
         Column("unanswered", "int64", "Those without."),
-        Column("uncertain", "int64", "Those paired by order only, with bytes missing in between."),
+        Column("uncertain", "int64", "Of the answered, those paired by order only, with bytes missing in between."),
         Column("min_ns", "int64", "Shortest time from the last byte of the request to the first of the answer.", nullable=True),
         Column("p25_ns", "int64", "A quarter took at most so long.", nullable=True),
         Column("p50_ns", "int64", "Half took at most so long.", nullable=True),

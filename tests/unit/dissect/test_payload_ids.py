@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from battlebrokers.devices.header import device_word
-from battlebrokers.dissect.payload_ids import LOOKED_AT_BYTES, header_id, payload_id
+from battlebrokers.dissect.payload_ids import LOOKED_AT_BYTES, header_id, header_of, named, payload_id
 from battlebrokers.tables.message_header import HEADER, MAX_DEVICE, SEQ_MASK
 
 NAME = "1f3c9a52-7b1e-4c3d-9e2a-0123456789ab"
@@ -46,6 +46,19 @@ def test_our_header_is_found_however_it_was_wrapped(device, seq, planned_ns, res
     assert {name: payload_id(wrapped) for name, wrapped in wrappings(payload).items()} == dict.fromkeys(
         wrappings(payload), expected
     )
+
+
+def test_a_header_that_was_wrapped_tells_device_and_number():
+    payload = ours(MAX_DEVICE, SEQ_MASK)
+    for wrapped in (payload, *wrappings(payload).values()):
+        number, is_ours = named(wrapped)
+        assert is_ours
+        assert header_of(number) == (MAX_DEVICE, SEQ_MASK)
+    assert header_of(header_id(0, 0)) == (0, 0)
+    # The same first eight bits by chance make no header of anybody's identifier.
+    others = [named(b'{"id":"message-%d"}' % n) for n in range(2000)]
+    assert any(number >> 56 == -0x4F for number, _ in others)
+    assert not any(is_ours for _, is_ours in others)
 
 
 def test_a_header_is_its_first_eight_bytes():

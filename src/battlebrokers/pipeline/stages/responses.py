@@ -146,7 +146,7 @@ class Answers:
         took.n += some.num_rows
         took.unanswered += int(np.count_nonzero(unanswered))
         took.failed += pc.sum(pc.equal(outcome, "failed")).as_py()
-        took.uncertain += pc.sum(pc.invert(some["certain"])).as_py()
+        took.uncertain += int(np.count_nonzero(~some["certain"].to_numpy() & ~unanswered))
         took.request_bytes += pc.sum(some["asked"]).as_py()
         took.response_bytes += pc.sum(some["answered"]).as_py()
         took.time(numbers(some["took"])[~unanswered])
