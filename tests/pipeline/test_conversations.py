@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from battlebrokers.dissect import registry
 from battlebrokers.dissect.segments import ACK, FIN, PSH, RST, SYN
 from battlebrokers.dissect.talk import CLIENT, Talk
 from battlebrokers.pipeline import conversations
+from battlebrokers.pipeline.captures import calls_of
 from battlebrokers.pipeline.conversations import WANTED, Columns, Surroundings, Words, converse_columns
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
 
@@ -281,3 +283,43 @@ def test_bytes_of_no_known_protocol_are_counted(capture: Capture) -> None:
     capture.packet(True, b"\x00\x01 unheard of \xff" * 4)
     (stream,) = capture.told()["streams"]
     assert (stream["protocol"], stream["undecoded_bytes"]) == (None, 60)
+
+
+HOME = "127.0.0.1"
+SECOND = 1_000_000_000
+
+
+def held(service: str, port: int, peer_port: int, first_s: float, last_s: float) -> dict[str, Any]:
+    """A row of `sockets`."""
+    ends = {"address": HOME, "port": port, "peer_address": HOME, "peer_port": peer_port}
+    return {"service": service, **ends, "first_ns": int(first_s * SECOND), "last_ns": int(last_s * SECOND)}
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "ended", "caller"),
+    [
+        ((1, 9), False, "web"),
+        ((1, 9), True, "web"),
+        ((0.2, 0.3), False, "web"),  # silent ever since, and still there
+        ((0.2, 0.3), True, None),  # gone before anybody was seen to hold it: that was somebody else
+        ((13, 20), True, "mail"),  # the port's next owner
+        ((30, 31), False, None),
+    ],
+)
+def test_who_holds_a_connection_names_its_end(seen_s: tuple[float, float], ended: bool, caller: str | None) -> None:
+    rows = [held("mail", 40_000, 6379, 14, 18), held("web", 40_000, 6379, 2, 2), held("web", 40_000, 6379, 2, 8)]
+    around = Surroundings([], {}, {f"{HOME}:6379": "redis"}, calls=calls_of(rows))
+    seen_ns = (int(seen_s[0] * SECOND), int(seen_s[1] * SECOND))
+    client, server = (HOME, 40_000), (HOME, 6379)
+    assert around.speaker(client, server, seen_ns, ended=ended) == caller
+    assert around.speaker(server, client, seen_ns, ended=ended) == "redis"
+    assert around.speaker(client, (HOME, 1883), seen_ns, ended=ended) is None
+
+
+def test_streams_say_who_called(capture: Capture) -> None:
+    capture.connect()
+    capture.talk(1)
+    row = held("web", 50_000, PORT, 0, 1) | {"address": "10.0.0.9", "peer_address": "10.0.0.1"}
+    around = replace(capture.around({"10.0.0.1:7007": "oracle"}), calls=calls_of([row]))
+    (stream,) = listed(converse_columns(capture.parts(), around))["streams"]
+    assert (stream["client_service"], stream["server_service"]) == ("web", "oracle")

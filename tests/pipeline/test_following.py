@@ -17,7 +17,7 @@ from battlebrokers.pipeline.stages.peers import peers_of
 from battlebrokers.pipeline.stages.sums import Sums
 from battlebrokers.pipeline.stages.wires import add_up
 from battlebrokers.tables import MESSAGES, STREAMS, Table
-from support.labelled_trace import Pair, Trace, judge, labelled_trace, pairs_of, same_payload
+from support.labelled_trace import NOW_NS, Pair, Trace, judge, labelled_trace, pairs_of, same_payload
 
 SEEDS = (1, 2, 3)
 
@@ -55,7 +55,7 @@ def by_id(trace: Trace) -> set[Pair]:
     """Rows with the same identifier; one that is said twice on a wire with different payloads names no message."""
     groups: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for key, payload in trace.payloads.items():
-        if (number := payload_id(payload)) is not None:
+        if (number := payload_id(payload, NOW_NS)) is not None:
             groups[number].append(key)
     return pairs_of(
         keys
@@ -123,7 +123,7 @@ def test_a_header_in_a_row_and_one_in_a_payload_are_the_same_number(trace: Trace
     ours = [row for row in trace.rows if row["device"] is not None]
     assert len(ours) > 100
     for row in ours:
-        assert payload_id(trace.payloads[row["stream"], row["number"]]) == header_id(row["device"], row["seq"])
+        assert payload_id(trace.payloads[row["stream"], row["number"]], NOW_NS) == header_id(row["device"], row["seq"])
 
 
 def test_what_repeats_or_names_a_device_is_not_linked_by_id(trace: Trace) -> None:

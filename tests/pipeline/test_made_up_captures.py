@@ -68,7 +68,7 @@ def rows(folder: RunFolder, table: Table) -> list[dict[str, Any]]:
 
 def wrapped(device: int, seq: int) -> bytes:
     """Our header as a middleware passes it on."""
-    ours = HEADER.pack(VERSION << 24 | device, seq, 5_000_000) + b"21.5 degrees"
+    ours = HEADER.pack(VERSION << 24 | device, seq, NOW_NS) + b"21.5 degrees"
     return json.dumps({"topic": "town", "data": base64.b64encode(ours).decode()}).encode()
 
 

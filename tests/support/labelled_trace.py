@@ -49,7 +49,7 @@ class Said:
         """As a dissector tells it."""
         payload = self.payload
         ours = len(payload) >= HEADER.size and payload[0] == VERSION
-        identity, wrapped = (None, False) if ours else named(payload)
+        identity, wrapped = (None, False) if ours else named(payload, self.first_ns)
         device, seq = None, None
         if ours:
             word, seq, _ = HEADER.unpack_from(payload)
@@ -157,7 +157,7 @@ def _numbered(said: list[Said]) -> Trace:
 
 def _header(number: int, chance: random.Random) -> list[bytes]:
     """Ours: passed on as it is, then as base64 in JSON."""
-    payload = HEADER.pack(VERSION << 24 | number % 7, number, number * MS) + chance.randbytes(40)
+    payload = HEADER.pack(VERSION << 24 | number % 7, number, NOW_NS + number * MS) + chance.randbytes(40)
     shown = json.dumps({"id": chance.randrange(100), "data": base64.b64encode(payload).decode()}).encode()
     return [payload, payload, payload, shown]
 

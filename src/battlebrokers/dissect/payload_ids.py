@@ -1,4 +1,4 @@
-"""Identifiers inside payloads: what stays when services wrap a message into JSON, base64 or other fields.
+"""Identifiers inside payloads: what stays when services wrap a message into JSON, base64, MessagePack or CBOR.
 
 `payload_id` gives the same number wherever the same identifier is found. Pure and cheap: it looks at the first 2 KiB,
 and most payloads without an identifier are seen to be so before any pattern is tried.
@@ -14,11 +14,12 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from battlebrokers.clock import SECOND_NS
 from battlebrokers.tables.message_header import HEADER_BYTES, MAX_DEVICE, SEQ_MASK, VERSION
 
 LOOKED_AT_BYTES = 2048
-_RUN_TIME_TOP = 0x20
-"""A planned run time in nanoseconds stays below 2**53: its first byte is zero, its second one smaller than this."""
+_PLANNED_WITHIN_NS = 7 * 24 * 3600 * SECOND_NS
+"""Our header was planned about when the message was seen; clocks differ, and a quiet stream is dated by its front."""
 _HEADER_RANK, _UUID_RANK, _NO_RANK = 0, 5, 6
 
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
@@ -32,6 +33,8 @@ _STANDARD_BASE64 = bytes.maketrans(b"-_", b"+/")
 # A literal first character lets the search run at the speed of memchr; what stands before it is looked at afterwards.
 _BASE64_HEADER = re.compile(rb"s(?<![A-Za-z0-9+/=_-]s)[Q-Za-f][A-Za-z0-9+/_-]{20}")
 _HEX_HEADER = re.compile(rb"[bB]1(?<![0-9A-Fa-f]..)[0-9A-Fa-f]{30}", re.DOTALL)
+_BINARY_LENGTHS = ((0xC4, 1), (0xC5, 2), (0xC6, 4), (0x58, 1), (0x59, 2), (0x5A, 4))
+"""How MessagePack and CBOR begin bytes: one that says so, then the length in so many."""
 _BASE64_JSON = re.compile(
     rb"(?:eyJ(?<![A-Za-z0-9+/_.-]...)|eyAi(?<![A-Za-z0-9+/_.-]....)|W3si(?<![A-Za-z0-9+/_.-]....)"
     rb"|ewog(?<![A-Za-z0-9+/_.-]....))[A-Za-z0-9+/_-]{12,2048}+(?!\.)",
@@ -55,37 +58,41 @@ _UUID_DIGITS = 32
 _ALONE = b" %b " % (b"a" * _UUID_DIGITS)
 _MEANINGLESS = frozenset((b"0" * _UUID_DIGITS, b"f" * _UUID_DIGITS))
 
-N = TypeVar("N", int, npt.NDArray[np.int64])
 Ranked = tuple[int, int | None]
 """How good an identifier is (smaller is better), and its number."""
-
+N = TypeVar("N", int, npt.NDArray[np.int64])
 
 Named = tuple[int | None, bool]
 """The number of an identifier, and whether it is our header: then `header_of` tells device and sequence number."""
 _NAMELESS: Named = (None, False)
 
 
-def payload_id(payload: bytes) -> int | None:
-    """The number of the best identifier in a payload, signed, 64 bits; None if there is none."""
-    return named(payload)[0]
+def payload_id(payload: bytes, seen_ns: int) -> int | None:
+    """The number of the best identifier in a payload, signed, 64 bits; None if there is none.
+
+    `seen_ns` is about when it was seen, in nanoseconds since 1970: without that chance would make many headers.
+    """
+    return named(payload, seen_ns)[0]
 
 
-def named(payload: bytes) -> Named:
+def named(payload: bytes, seen_ns: int) -> Named:
     """The same, and whose it is."""
-    if payload[:1] == b"\xb1" and _is_header(payload):
-        return int.from_bytes(payload[:8], "big", signed=True), True
+    if payload[:1] == b"\xb1" and _is_header(payload, seen_ns):
+        return _number_of_header(payload), True
     head = payload if len(payload) <= LOOKED_AT_BYTES else payload[:LOOKED_AT_BYTES]
+    if 0xB1 in head and (header := _packed_header(head, len(payload), seen_ns)) is not None:
+        return header, True
     # Single octets first: looking for one is several times faster than for two.
     keyed = 0x22 in head and 0x3A in head and (b'":' in head or b'" :' in head)
     worded = _LONG_WORD in head.translate(_AS_WORDS)
     if not keyed and not worded:
         return _NAMELESS
-    rank, number = _best(head, keyed=keyed, worded=worded)
+    rank, number = _best(head, seen_ns, keyed=keyed, worded=worded)
     if not worded or rank == _HEADER_RANK or not (0x65 in head or 0x57 in head):
         return number, rank == _HEADER_RANK
     if (found := _BASE64_JSON.search(head)) is not None:
         inner = _decoded(found[0])
-        inner_rank, inner_number = _best(inner, keyed=True, worded=True)
+        inner_rank, inner_number = _best(inner, seen_ns, keyed=True, worded=True)
         # What was wrapped is the older one: on a tie it counts.
         if inner_rank <= rank:
             return inner_number, inner_rank == _HEADER_RANK
@@ -105,9 +112,9 @@ def header_id(device: N, seq: N) -> N:
     return (VERSION - 0x100) << 56 | device << 32 | seq & SEQ_MASK
 
 
-def _best(text: bytes, *, keyed: bool, worded: bool) -> Ranked:
+def _best(text: bytes, seen_ns: int, *, keyed: bool, worded: bool) -> Ranked:
     """The best identifier in a text."""
-    number = _embedded_header(text) if worded else None
+    number = _embedded_header(text, seen_ns) if worded else None
     if number is not None:
         return _HEADER_RANK, number
     best: Ranked = (_NO_RANK, None)
@@ -124,16 +131,31 @@ def _best(text: bytes, *, keyed: bool, worded: bool) -> Ranked:
     return best
 
 
-def _embedded_header(text: bytes) -> int | None:
+def _embedded_header(text: bytes, seen_ns: int) -> int | None:
     """Our header, as base64 or hexadecimal digits."""
     for found in _BASE64_HEADER.finditer(text) if 0x73 in text else ():
         raw = _decoded(found[0])
-        if _is_header(raw):
-            return int.from_bytes(raw[:8], "big", signed=True)
+        if _is_header(raw, seen_ns):
+            return _number_of_header(raw)
     for found in _HEX_HEADER.finditer(text) if 0x62 in text or 0x42 in text else ():
         raw = bytes.fromhex(found[0].decode("ascii"))
-        if _is_header(raw):
-            return int.from_bytes(raw[:8], "big", signed=True)
+        if _is_header(raw, seen_ns):
+            return _number_of_header(raw)
+    return None
+
+
+def _packed_header(head: bytes, size: int, seen_ns: int) -> int | None:
+    """Our header as bytes in MessagePack or CBOR: with their length before it, and room for it in the payload."""
+    start = head.find(0xB1)
+    while start >= 0:
+        raw = head[start : start + HEADER_BYTES]
+        if _is_header(raw, seen_ns):
+            for mark, width in _BINARY_LENGTHS:
+                if start > width and head[start - width - 1] == mark:
+                    length = int.from_bytes(head[start - width : start], "big")
+                    if HEADER_BYTES <= length <= size - start:
+                        return _number_of_header(raw)
+        start = head.find(0xB1, start + 1)
     return None
 
 
@@ -146,8 +168,14 @@ def _uuid(text: bytes) -> re.Match[bytes] | None:
     return found
 
 
-def _is_header(raw: bytes) -> bool:
-    return len(raw) >= HEADER_BYTES and raw[0] == VERSION and raw[8] == 0 and raw[9] < _RUN_TIME_TOP
+def _is_header(raw: bytes, seen_ns: int) -> bool:
+    if len(raw) < HEADER_BYTES or raw[0] != VERSION:
+        return False
+    return -_PLANNED_WITHIN_NS < int.from_bytes(raw[8:HEADER_BYTES], "big") - seen_ns < _PLANNED_WITHIN_NS
+
+
+def _number_of_header(raw: bytes) -> int:
+    return int.from_bytes(raw[:8], "big", signed=True)
 
 
 def _decoded(base64: bytes) -> bytes:

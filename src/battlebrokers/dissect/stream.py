@@ -43,6 +43,7 @@ class Stream:
         self._read = read
         self._hints = hints
         self._talk: Talk | None = None
+        self._seen_ns = 0
         self._dissection: Dissection | None = None
         self._sides = (Side(), Side())
         self._packets = 0
@@ -74,6 +75,10 @@ class Stream:
 
     def push(self, window: Segments, *, last: bool) -> None:
         """The next packets; with `last` there are no more."""
+        if len(window):
+            self._seen_ns = int(window.time_ns[0])
+            if self._talk is not None:
+                self._talk.seen_ns = self._seen_ns
         if self._transport == "udp":
             self._hear_datagrams(window)
         else:
@@ -214,6 +219,7 @@ class Stream:
         if self._talk is None:
             self._talk = Talk(dissector.name, hints=self._hints)
             self._talk.before = self._was_there
+            self._talk.seen_ns = self._seen_ns
         self._talk.protocol = self.protocol = dissector.name
         self.recognised_by = how
         self._talk.need = [0, 0]

@@ -119,6 +119,8 @@ class Talk:
         self.answered: list[Answered] = []
         self.kept: dict[int, Fields] = {}
         """Messages that were taken but may still be made longer."""
+        self.seen_ns = 0
+        """About when what is shown now was captured; the driver knows."""
         self.malformed = 0
         self.undecoded_bytes = 0
         self.need = [0, 0]
@@ -160,7 +162,7 @@ class Talk:
                 word, seq, _ = HEADER.unpack_from(payload)
                 device = word & MAX_DEVICE
             else:
-                identity, wrapped = named(payload)
+                identity, wrapped = named(payload, self.seen_ns)
                 if wrapped and identity is not None:
                     device, seq = header_of(identity)
             if payload_bytes < 0:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from battlebrokers.dissect.boundaries import PART_BYTES
 from battlebrokers.dissect.hints import Hints
-from battlebrokers.pipeline.conversations import Surroundings
+from battlebrokers.pipeline.conversations import Call, Caller, Surroundings
 from battlebrokers.pipeline.sources.capture import prepared
 from battlebrokers.pipeline.sources.files import RandomFile
 from battlebrokers.pipeline.stages.hops import HopStage
@@ -62,12 +62,17 @@ class Captures:
     """Address, address:port or *:port → service."""
     hints: Hints | None = None
     """How messages pair, where a contender's file says so."""
+    calls: Mapping[Call, Sequence[Caller]] = field(default_factory=dict)
+    """Connections whose opener was seen to hold them."""
     unread: Sequence[dict[str, Any]] = ()
     """Files that are missing here because nothing can be read from them: defects, as `prepared` gives them."""
 
 
-def captures_of(manifest: Manifest, store: Store) -> Captures | None:
-    """What a run captured, if it did; a file of which nothing can be read costs the others nothing."""
+def captures_of(manifest: Manifest, store: Store, sockets: pa.Table | None = None) -> Captures | None:
+    """What a run captured, if it did; a file of which nothing can be read costs the others nothing.
+
+    `sockets` are the rows of that table: who called whom.
+    """
     # Not at the top: workers import this module, too, and need none of it.
     from battlebrokers.pipeline.sources.unpacking import why_unreadable
 
@@ -88,7 +93,20 @@ def captures_of(manifest: Manifest, store: Store) -> Captures | None:
         names |= dict.fromkeys(capture.addresses, capture.service)
     if not files and not unread:
         return None
-    return Captures(files, wires, captured_at, names, hints_of(manifest.contender.pairing), unread)
+    calls = calls_of(sockets.to_pylist() if sockets is not None else ())
+    return Captures(files, wires, captured_at, names, hints_of(manifest.contender.pairing), calls, unread)
+
+
+def calls_of(sockets: Iterable[Mapping[str, Any]]) -> dict[Call, list[Caller]]:
+    """Rows of `sockets` by connection, each of its holders once, the earliest first."""
+    seen: dict[Call, dict[str, Caller]] = {}
+    for row in sockets:
+        call = ((row["address"], row["port"]), (row["peer_address"], row["peer_port"]))
+        holders = seen.setdefault(call, {})
+        known = holders.get(row["service"], Caller(row["service"], row["first_ns"], row["last_ns"]))
+        first_ns, last_ns = min(known.first_ns, row["first_ns"]), max(known.last_ns, row["last_ns"])
+        holders[row["service"]] = Caller(row["service"], first_ns, last_ns)
+    return {call: sorted(holders.values(), key=lambda one: one.first_ns) for call, holders in seen.items()}
 
 
 def hints_of(pairing: PairingFacts | None) -> Hints | None:
@@ -144,7 +162,7 @@ class _Work:
         wires = captures.wires or range(len(self._plain))
         packets = PacketStage(self._plain, list(wires), self._folders[PACKETS.name], self._shares)
         names = {respelled(place): service for place, service in captures.names.items()}
-        around = Surroundings(self._plain, captures.captured_at, names, captures.hints)
+        around = Surroundings(self._plain, captures.captured_at, names, captures.hints, captures.calls)
         streams = StreamStage(around, self._folders)
         planned = self._context.parallelize(self._parts, max(1, len(self._parts)))
         found = _moved(planned.mapPartitionsWithIndex(packets), self._shares).mapPartitionsWithIndex(streams)

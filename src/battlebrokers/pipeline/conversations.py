@@ -6,10 +6,10 @@ Runs in Spark's Python workers, on packets of whole conversations in capture ord
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from socket import AF_INET, AF_INET6, inet_ntop
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,18 @@ Words = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 """Source and destination of each packet: 16 bytes each, IPv4 as `::ffff:a.b.c.d`."""
 Endpoint = tuple[str, int]
 """Address and port."""
+Call = tuple[Endpoint, Endpoint]
+"""Who called, and who was called."""
+_LOOK_SLACK_NS = 100_000_000
+"""To look at all sockets of a process takes a moment."""
+
+
+class Caller(NamedTuple):
+    """The service that held a connection, and when it was seen to."""
+
+    service: str
+    first_ns: int
+    last_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +68,25 @@ class Surroundings:
     names: Mapping[str, str]
     """Address, address:port or *:port, spelled as `tables.endpoints` does → service."""
     hints: object = None
+    calls: Mapping[Call, Sequence[Caller]] = field(default_factory=dict)
+    """Connections whose opener is known, however many share its address."""
 
     def service(self, address: str, port: int) -> str | None:
         """Who lives there."""
         names = self.names
         return names.get(endpoint(address, port)) or names.get(endpoint(address)) or names.get(endpoint(ANYWHERE, port))
+
+    def speaker(self, end: Endpoint, other: Endpoint, seen_ns: tuple[int, int], *, ended: bool) -> str | None:
+        """Who speaks at the first of these ends: whoever was seen to hold that connection then, else who lives there.
+
+        Nobody holds a connection before it began, or after it ended; one that did not end may be silent for long.
+        """
+        first_ns, last_ns = seen_ns
+        for caller in self.calls.get((end, other), ()):
+            begun = caller.last_ns >= first_ns - _LOOK_SLACK_NS
+            if begun and (not ended or caller.first_ns <= last_ns + _LOOK_SLACK_NS):
+                return caller.service
+        return self.service(*end)
 
 
 def converse_columns(columns: Iterable[tuple[Columns, Words]], around: Surroundings) -> Iterator[Batch]:
@@ -261,6 +287,11 @@ class _Connection:
     def _row(self) -> Row:
         wire, stream, analysis = self._wire, self._stream, self._analysis
         around = wire.around
+        seen_ns = (self._first_ns, self._last_ns)
+        caller, called = (
+            around.speaker(end, other, seen_ns, ended=self.ended)
+            for end, other in ((self._client, self._server), (self._server, self._client))
+        )
         if analysis is not None:
             tcp: Row = (analysis.completeness, analysis.initial_rtt_ns, analysis.rtt_ns(0), analysis.rtt_ns(1))
             tcp += tuple(analysis.counts[name] for name in _COUNTS)
@@ -268,9 +299,9 @@ class _Connection:
             tcp = (0, None, None, None, *(0 for _ in _COUNTS))
         return (
             *self._key, wire.file, around.captured_at.get(wire.file), wire.transport, stream.protocol,
-            stream.recognised_by, *self._client, around.service(*self._client), *self._server,
-            around.service(*self._server), self._first_ns, self._last_ns, sum(self._packets), self._packets[0],
-            *stream.delivered_bytes, self._messages, stream.malformed, stream.undecoded_bytes, stream.gap_bytes, *tcp,
+            stream.recognised_by, *self._client, caller, *self._server, called, *seen_ns, sum(self._packets),
+            self._packets[0], *stream.delivered_bytes, self._messages, stream.malformed, stream.undecoded_bytes,
+            stream.gap_bytes, *tcp,
         )  # fmt: skip
 
 

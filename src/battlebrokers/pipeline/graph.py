@@ -56,6 +56,7 @@ from battlebrokers.tables import (
     PUBLISHING,
     RESOURCES,
     SERVICES,
+    SOCKETS,
     TIMELINE,
     Table,
 )
@@ -178,7 +179,8 @@ def _decode(spark: SparkSession, evidence: Evidence, target: Store, on_progress:
     from battlebrokers.pipeline.captures import captures_of, decode  # only captured runs pay for it
 
     began = time.monotonic()
-    captures = captures_of(evidence.manifest, evidence.store)
+    sockets = evidence.arrow(SOCKETS, SOCKETS.column_names)
+    captures = captures_of(evidence.manifest, evidence.store, sockets)
     if captures is not None and not captures.files:
         # What was decoded before stays: it is all that is left of them.
         evidence.defects += [Defect("recorded/captures", f"{one['file']}: {one['reason']}") for one in captures.unread]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from battlebrokers.contenders.handshake import accepts
 from battlebrokers.contenders.lifecycle import Listener, RunningContender, start_contender
 from battlebrokers.contenders.spec import Profile
 from battlebrokers.errors import BattleError, Interrupted
+from battlebrokers.record.capture_tool import Limits
 from battlebrokers.record.resources import ResourceSampler, process_tree
+from battlebrokers.record.sockets import SocketWatch
 
 _REACH_S = 2.0
 
@@ -38,15 +41,37 @@ async def start_patiently(
     return contender
 
 
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """All that looks at the contender's processes from time to time."""
+
+    resources: ResourceSampler
+    sockets: SocketWatch | None
+
+    def start(self) -> None:
+        """Begin."""
+        self.resources.start()
+        if self.sockets is not None:
+            self.sockets.start()
+
+    def stop(self) -> None:
+        """Look a last time and write."""
+        if self.sockets is not None:
+            self.sockets.stop()
+        self.resources.stop()
+
+
 def sampler_of(
-    contender: RunningContender, worker_pid: int, place: Path, now_ns: Callable[[], int]
-) -> ResourceSampler:  # fmt: skip
-    """Who samples the contender's services and our worker."""
+    contender: RunningContender, worker_pid: int, place: Path, now_ns: Callable[[], int], capture: Limits | None = None
+) -> Sampling:
+    """Who samples the contender's services and our worker; while it is captured, also whom its services call."""
     sampler = ResourceSampler(place, now_ns)
     for name, _ in contender.services:
         sampler.watch(name, "contender", partial(_pids_of, contender, name), contender.group_of(name))
     sampler.watch("worker-0", "generator", lambda: process_tree(worker_pid))
-    return sampler
+    # One service alone calls nobody whose wire is watched.
+    several = capture is not None and len(contender.services) > 1
+    return Sampling(sampler, SocketWatch(place, now_ns, contender.service_pids) if several else None)
 
 
 def death_notice(contender: RunningContender) -> str:

@@ -212,7 +212,7 @@ class Orchestrator:
         self._channel = channel
         listening = loop.create_task(self._listen(channel, process, place))
         watching = loop.create_task(self._keep_watch(contender))
-        sampler = sampler_of(contender, process.pid, place, self._anchor.reader())
+        sampler = sampler_of(contender, process.pid, place, self._anchor.reader(), self._request.capture)
         sampler.start()
         try:
             await self._conduct(channel, place, process.pid)

@@ -10,11 +10,11 @@ from battlebrokers.tables.messages import EXCHANGES, MESSAGES
 from battlebrokers.tables.operations import NODES, OPERATIONS
 from battlebrokers.tables.packets import PACKETS
 from battlebrokers.tables.publishes import ACKS, PUBLISHES
-from battlebrokers.tables.resources import CLOCKS, RESOURCES
+from battlebrokers.tables.resources import CLOCKS, RESOURCES, SOCKETS
 from battlebrokers.tables.streams import STREAMS
 from battlebrokers.tables.wire import ENDINGS, EXAMPLES, HOPS, KINDS, PASSAGES, RESPONSES, TRAFFIC
 
-RECORDED = (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES, RESOURCES, CLOCKS)
+RECORDED = (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES, RESOURCES, SOCKETS, CLOCKS)
 DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, PUBLISHING, FAILURES, ACTIONS, BALANCE, SERVICES)
 DECODED = (PACKETS, STREAMS, MESSAGES, EXCHANGES)
 WIRE = (HOPS, RESPONSES, TRAFFIC, KINDS, PASSAGES, ENDINGS, EXAMPLES)
@@ -49,6 +49,7 @@ __all__ = [
     "RESOURCES",
     "RESPONSES",
     "SERVICES",
+    "SOCKETS",
     "STREAMS",
     "TIMELINE",
     "TRAFFIC",

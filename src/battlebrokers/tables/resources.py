@@ -1,4 +1,4 @@
-"""`resources` and `clocks`: what the services used, and how well clocks agree. Written once a second."""
+"""`resources`, `sockets` and `clocks`: what the services used, whom they called, and how well clocks agree."""
 
 from __future__ import annotations
 
@@ -38,5 +38,20 @@ CLOCKS = Table(
         Column("t2_ns", "int64", "Worker received (its run time)."),
         Column("t3_ns", "int64", "Worker answered (its run time)."),
         Column("t4_ns", "int64", "Orchestrator received (its run time)."),
+    ),
+)
+
+SOCKETS = Table(
+    name="sockets",
+    layer="recorded",
+    about="A TCP connection that a service of the contender opened, seen while the run was captured; names packets on loopback.",
+    columns=(
+        Column("service", "string", "Who opened it."),
+        Column("address", "string", "Its address."),
+        Column("port", "int32", "Its port."),
+        Column("peer_address", "string", "The address it called."),
+        Column("peer_port", "int32", "The port it called."),
+        Column("first_ns", "int64", "When it was seen first (run time); looked up about once a second."),
+        Column("last_ns", "int64", "When it was seen last, as far as known when the row was written; the latest row counts."),
     ),
 )

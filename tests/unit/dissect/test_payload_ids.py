@@ -11,15 +11,32 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from battlebrokers.devices.header import device_word
-from battlebrokers.dissect.payload_ids import LOOKED_AT_BYTES, header_id, header_of, named, payload_id
+from battlebrokers.dissect.payload_ids import LOOKED_AT_BYTES, header_id, header_of
+from battlebrokers.dissect.payload_ids import named as named_when
 from battlebrokers.tables.message_header import HEADER, MAX_DEVICE, SEQ_MASK
 
 NAME = "1f3c9a52-7b1e-4c3d-9e2a-0123456789ab"
-RUN_TIME_NS = 3_600_000_000_000
+RUN_TIME_NS = 1_790_000_000_000_000_000
+"""Counted since 1970, as every time of a run is."""
+DAY_NS = 24 * 3600 * 10**9
+
+
+def named(payload: bytes) -> tuple[int | None, bool]:
+    return named_when(payload, RUN_TIME_NS)
+
+
+def payload_id(payload: bytes) -> int | None:
+    return named(payload)[0]
 
 
 def ours(device: int = 7, seq: int = 99, planned_ns: int = RUN_TIME_NS, rest: bytes = b"") -> bytes:
     return HEADER.pack(device_word(device), seq, planned_ns) + rest
+
+
+def packed(payload: bytes, shortest: int) -> bytes:
+    """As bytes with their length before them."""
+    width = 0 if len(payload) < 256 else 1
+    return bytes([shortest + width]) + len(payload).to_bytes(1 << width, "big") + payload
 
 
 def wrappings(payload: bytes) -> dict[str, bytes]:
@@ -32,12 +49,15 @@ def wrappings(payload: bytes) -> dict[str, bytes]:
         "hexadecimal": payload.hex().encode(),
         "hexadecimal in SQL": f"INSERT INTO readings VALUES (E'\\\\x{payload.hex()}', now())".encode(),
         "upper case": json.dumps({"raw": payload.hex().upper()}).encode(),
+        "MessagePack": b"\x82\xa2id\xb8u6zdO/3yS2GI0RzsBSqdoQ/8\xa7payload" + packed(payload, 0xC4) + b"\xa3qos\x01",
+        "CBOR": b"\xa2\x61t\x63a/b\x61p" + packed(payload, 0x58),
         "binary around text": b"\x0a\x92\x01\xff" + standard.encode() + b"\x00\x12\x00",
     }
 
 
 @given(
-    st.integers(0, MAX_DEVICE), st.integers(0, SEQ_MASK), st.integers(0, (1 << 53) - 1), st.binary(max_size=300),
+    st.integers(0, MAX_DEVICE), st.integers(0, SEQ_MASK), st.integers(RUN_TIME_NS - DAY_NS, RUN_TIME_NS + DAY_NS),
+    st.binary(max_size=300),
 )  # fmt: skip
 def test_our_header_is_found_however_it_was_wrapped(device, seq, planned_ns, rest):
     payload = ours(device, seq, planned_ns, rest)
@@ -69,8 +89,12 @@ def test_a_header_is_its_first_eight_bytes():
 def test_what_only_begins_like_a_header_is_none():
     assert payload_id(b"\xb1" + b"\xff" * 30) is None
     assert payload_id(b"\xb1short") is None
+    for planned_ns in (0, RUN_TIME_NS - 30 * DAY_NS, RUN_TIME_NS + 30 * DAY_NS):  # what chance would make of it
+        assert [payload_id(one) for one in wrappings(ours(planned_ns=planned_ns)).values()].count(header_id(7, 99)) == 0
     assert payload_id(base64.b64encode(b"\xb1" + b"\xff" * 30)) is None
     assert payload_id((b"\xb1" + b"\xff" * 15).hex().encode()) is None
+    assert payload_id(b"\x00" + ours()) is None  # no length before it
+    assert payload_id(b"\xc4\xff" + ours()) is None  # longer than there is room
     inside = base64.b64encode(b"ab" + ours())  # not at its beginning: somebody else's bytes
     assert payload_id(inside) is None
 
@@ -195,6 +219,7 @@ def test_pieces_of_identifiers_in_any_order_are_survived(payload):
 
 
 HOSTILE = [
+    b"\xb1", b"\xc4\x10\xb1",
     b"a", b"s", b"sQ", b"b1", b"eyJ", b"eyJ.", b'"', b'"id":"', b'"id":"aaaaaa', b'"id" : ', b"\\",
     b'"id\\\\\\":\\\\\\"a',
     b"abcdef12-", b"abcdef12-abcd-", b"0", b"-", b"=", b'"id":"aaaaaa",', b'"messageid', b" ", b"W3si", b"sQAAAAAA ",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-
 from battlebrokers.dissect import talk as talk_module
-from battlebrokers.dissect.payload_ids import header_id
 from battlebrokers.dissect.talk import CLIENT, SERVER, Found, Talk, fingerprint_of
 from battlebrokers.tables.message_header import HEADER, VERSION
 
@@ -143,17 +140,6 @@ def test_our_header_and_a_fingerprint_are_found_in_a_payload():
     plain, ours = talk.message(0), talk.message(1)
     assert (plain.fingerprint, plain.device, plain.payload_bytes) == (fingerprint_of(b"words"), None, 5)
     assert (ours.device, ours.seq) == (77, 5)
-
-
-def test_our_header_is_found_in_what_a_service_wraps_it_into():
-    talk = Talk("p")
-    inner = base64.b64encode(HEADER.pack(VERSION << 24 | 77, 5, 123) + b"more")
-    talk.add(CLIENT, 0, 9, "K", payload=b'{"id":"message-1","data":"%b"}' % inner)
-    talk.add(CLIENT, 0, 9, "K", payload=b'{"id":"message-1"}')
-    ours, others = talk.message(0), talk.message(1)
-    assert (ours.device, ours.seq, ours.identity) == (77, 5, header_id(77, 5))
-    assert (others.device, others.seq) == (None, None)
-    assert others.identity is not None
 
 
 def test_fingerprints_are_the_same_on_every_machine():
