@@ -48,6 +48,7 @@ def middleware(
     first_ns = pc.min(rows["first_sent_ns"]).as_py()
     ends_ns = [pc.max(rows[name]).as_py() for name in ("last_sent_ns", "last_acked_ns")]
     last_ns = max((end_ns for end_ns in ends_ns if end_ns is not None), default=None)
+    total_s = None if first_ns is None or last_ns is None else (last_ns - first_ns) / SECOND_NS
     failed = publishing.refused + publishing.failed + publishing.unacked + publishing.unsent
 
     def mean(amount_bytes: int) -> float | None:
@@ -61,7 +62,7 @@ def middleware(
         publish_ms=latencies.publish,
         subscribe_ms=spread("subscribe"),
         register_ms=spread("register"),
-        total_publish_s=None if first_ns is None or last_ns is None else round((last_ns - first_ns) / SECOND_NS, 4),
+        total_publish_s=None if total_s is None else round(total_s, 4),
         successful=messages.planned - failed,
         failed=failed,
         payload_bytes=mean(volumes.payload),
@@ -70,4 +71,5 @@ def middleware(
         wire_bytes=mean(volumes.wire_sent),
         overhead=round(volumes.wire_sent / volumes.payload, 3) if volumes.payload else None,
         traffic_bytes=volumes.total,
+        generated_bytes_per_s=round(volumes.marshalled / total_s, 2) if total_s else None,
     )

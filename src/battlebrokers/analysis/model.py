@@ -141,10 +141,13 @@ class Middleware(msgspec.Struct, frozen=True, kw_only=True):
     failed: Annotated[int, _about("Publishes that were refused, failed, never answered or never sent.")]
     payload_bytes: Annotated[float | None, _about("Mean payload of one publish.")]
     structure_bytes: Annotated[float | None, _about("Mean size of the structure around it: the body, JSON and all.")]
-    url_bytes: Annotated[float | None, _about("Mean size of the address: path and query, or topic.")]
+    url_bytes: Annotated[float | None, _about("Mean size of the address: the whole URL, or the topic.")]
     wire_bytes: Annotated[float | None, _about("Mean bytes written for one publish, headers and all.")]
     overhead: Annotated[float | None, _about("Bytes written for every byte of payload: wire_bytes ÷ payload_bytes.")]
-    traffic_bytes: Annotated[int, _about("Generated traffic: protocol bytes of all publishes and deliveries.")]
+    traffic_bytes: Annotated[int, _about("Traffic in all: protocol bytes of all publishes and deliveries.")]
+    generated_bytes_per_s: Annotated[
+        float | None, _about("Generated traffic: structure bytes of all publishes ÷ total_publish_s.")
+    ] = None
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,6 +104,11 @@ class Endpoint:
     port: int
     path: str = "/mqtt"
 
+    @property
+    def authority(self) -> str:
+        """Host and port as URLs and Host headers write them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 @dataclass(frozen=True, slots=True)
 class Will:

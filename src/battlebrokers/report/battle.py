@@ -60,7 +60,7 @@ def _print_costs(console: Console, ranking: Ranking) -> None:
     for summary in ranking.summaries:
         by_label[label_of(summary, ranking.summaries)].append(summary)
     found = costs(list(by_label.items()))
-    if all(set(cost.middleware.protocols.values()) <= {"mqtt"} for cost in found):
+    if all(set(cost.protocols.values()) <= {"mqtt"} for cost in found):
         return
     table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
     for place, column in enumerate(("contender", *HEAD)):

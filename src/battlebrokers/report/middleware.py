@@ -1,22 +1,24 @@
 """What publishing costs, contender by contender: the table and the sentence that explains it. Pure.
 
-Called by the page and by the terminal's battle. Every figure comes from the summaries.
+Called by the page and by the terminal's battle. Every figure comes from the summaries: medians over a contender's
+runs, `ok` and `failed` in all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from battlebrokers.analysis.model import Middleware, Summary
-from battlebrokers.report.wording import NOTHING, duration_s, level_text
+from battlebrokers.analysis.metrics import latency_of
+from battlebrokers.analysis.model import Middleware, Percentiles, Summary
+from battlebrokers.report.wording import NOTHING, duration_ms, duration_s
 from battlebrokers.units import format_count, format_size
 
 HEAD = (
     "publishes → listens", "publish p50", "publish p99", "subscribe p50", "total publish time", "ok",
-    "failed", "structure", "address", "on the wire", "per useful byte", "traffic",
+    "failed", "structure", "address", "on the wire", "per useful byte", "generated", "traffic",
 )  # fmt: skip
 
 
@@ -25,8 +27,11 @@ class Cost:
     """One contender's row; sizes are of one publish."""
 
     label: str
-    middleware: Middleware
-    """Of its first run; sizes follow from the plan and the dialect and are the same in every run."""
+    protocols: dict[str, str]
+    payload_bytes: float
+    structure_bytes: float
+    url_bytes: float
+    wire_bytes: float
     overhead: float
     traffic_bytes: float
     cells: tuple[str, ...]
@@ -34,13 +39,11 @@ class Cost:
     @property
     def parts(self) -> dict[str, float]:
         """What the bytes of one publish are made of."""
-        one = self.middleware
-        payload, structure = one.payload_bytes or 0.0, one.structure_bytes or 0.0
-        url, wire = one.url_bytes or 0.0, one.wire_bytes or 0.0
+        payload, structure = self.payload_bytes, self.structure_bytes
+        # The address is not taken apart here: what of a URL goes out, and where, is the protocol's affair.
         return {
             "structure": max(0.0, structure - payload),
-            "address": url,
-            "headers and framing": max(0.0, wire - max(structure, payload) - url),
+            "address, headers and framing": max(0.0, self.wire_bytes - max(structure, payload)),
         }
 
 
@@ -48,43 +51,49 @@ def costs(runs_of: Sequence[tuple[str, Sequence[Summary]]]) -> list[Cost]:
     """A row for every contender that published anything, in the order given."""
     found = []
     for label, runs in runs_of:
-        known = [(run, run.middleware) for run in runs if run.middleware is not None and run.middleware.overhead]
+        known = [run.middleware for run in runs if run.middleware is not None and run.middleware.overhead]
         if known:
-            found.append(_cost(label, known))
+            found.append(_cost(label, runs, known))
     return found
 
 
-def _cost(label: str, runs: Sequence[tuple[Summary, Middleware]]) -> Cost:
-    summary, one = runs[0]
-    publishing = {group.fleet for run, _ in runs for group in run.groups}
-    listening = {group.client_fleet for run, _ in runs for group in run.groups}
-    traffic = median(cost.traffic_bytes for _, cost in runs)
-    overhead = median(cost.overhead or 0.0 for _, cost in runs)
-    times = [cost.total_publish_s for _, cost in runs if cost.total_publish_s is not None]
+def _cost(label: str, runs: Sequence[Summary], known: Sequence[Middleware]) -> Cost:
+    publishing = {group.fleet for run in runs for group in run.groups}
+    listening = {group.client_fleet for run in runs for group in run.groups}
+    protocols = {name: protocol for one in known for name, protocol in one.protocols.items()}
+    spoken = _spoken(protocols, publishing) or _spoken(protocols, set(protocols))
+
+    def middle(value_of: Callable[[Middleware], float | None]) -> float | None:
+        values = [value for one in known if (value := value_of(one)) is not None]
+        return median(values) if values else None
+
+    def level(spread_of: Callable[[Middleware], Percentiles], name: str) -> str:
+        return duration_ms(middle(lambda one: latency_of(spread_of(one), name)))
+
+    structure, url = middle(lambda one: one.structure_bytes) or 0.0, middle(lambda one: one.url_bytes) or 0.0
+    wire, overhead = middle(lambda one: one.wire_bytes) or 0.0, middle(lambda one: one.overhead) or 0.0
+    traffic, generated = median(one.traffic_bytes for one in known), middle(lambda one: one.generated_bytes_per_s)
     cells = (
-        f"{_spoken(one, publishing) or _spoken(one, set(one.protocols))} → {_spoken(one, listening) or NOTHING}",
-        _level(summary, "publish", "p50"),
-        _level(summary, "publish", "p99"),
-        level_text(one.subscribe_ms, "p50") if one.subscribe_ms.n else NOTHING,
-        duration_s(median(times)) if times else NOTHING,
-        format_count(sum(cost.successful for _, cost in runs)),
-        format_count(sum(cost.failed for _, cost in runs)),
-        format_size(one.structure_bytes or 0.0),
-        format_size(one.url_bytes or 0.0),
-        format_size(one.wire_bytes or 0.0),
+        f"{spoken} → {_spoken(protocols, listening) or NOTHING}",
+        level(lambda one: one.publish_ms, "p50"),
+        level(lambda one: one.publish_ms, "p99"),
+        level(lambda one: one.subscribe_ms, "p50"),
+        duration_s(middle(lambda one: one.total_publish_s)),
+        format_count(sum(one.successful for one in known)),
+        format_count(sum(one.failed for one in known)),
+        format_size(structure),
+        format_size(url),
+        format_size(wire),
         f"{format_count(overhead)} B",
+        NOTHING if generated is None else f"{format_size(generated)}/s",
         format_size(traffic),
     )
-    return Cost(label, one, overhead, traffic, cells)
+    payload = middle(lambda one: one.payload_bytes) or 0.0
+    return Cost(label, protocols, payload, structure, url, wire, overhead, traffic, cells)
 
 
-def _spoken(one: Middleware, names: set[str]) -> str:
-    return ", ".join(sorted({one.protocols[name] for name in names if name in one.protocols}))
-
-
-def _level(summary: Summary, kind: str, level: str) -> str:
-    found = getattr(summary.latency_ms, kind)
-    return level_text(found, level) if found.n else NOTHING
+def _spoken(protocols: Mapping[str, str], names: set[str]) -> str:
+    return ", ".join(sorted({protocols[name] for name in names if name in protocols}))
 
 
 def explain(found: Sequence[Cost]) -> str:
@@ -93,13 +102,9 @@ def explain(found: Sequence[Cost]) -> str:
         return ""
     least, most = min(found, key=lambda cost: cost.overhead), max(found, key=lambda cost: cost.overhead)
     if len(found) == 1:
-        one = least.middleware
         made_of = ", ".join(f"{format_size(size)} of {name}" for name, size in least.parts.items() if size >= 1)
         rest = f": {made_of} on top of it" if made_of else ""
-        return (
-            f"A payload of {format_size(one.payload_bytes or 0.0)} goes out as "
-            f"{format_size(one.wire_bytes or 0.0)}{rest}."
-        )
+        return f"A payload of {format_size(least.payload_bytes)} goes out as {format_size(least.wire_bytes)}{rest}."
     if most.overhead < 1.05 * least.overhead:
         return f"All write about the same, {format_count(least.overhead)} bytes for every byte of payload."
     differences = {name: size - least.parts[name] for name, size in most.parts.items()}
@@ -111,10 +116,9 @@ def explain(found: Sequence[Cost]) -> str:
     return (
         f"{most.label} writes {format_count(most.overhead)} bytes for every byte of payload and {least.label} "
         f"{format_count(least.overhead)}: {why}; its structure has "
-        f"{format_size(most.middleware.structure_bytes or 0.0)} against "
-        f"{format_size(least.middleware.structure_bytes or 0.0)}, its address {format_size(most.parts['address'])} "
-        f"against {format_size(least.parts['address'])}, and in all it moved {format_size(most.traffic_bytes)} against "
-        f"{format_size(least.traffic_bytes)}."
+        f"{format_size(most.structure_bytes)} against {format_size(least.structure_bytes)}, its address "
+        f"{format_size(most.url_bytes)} against {format_size(least.url_bytes)}, and in all it moved "
+        f"{format_size(most.traffic_bytes)} against {format_size(least.traffic_bytes)}."
     )
 
 

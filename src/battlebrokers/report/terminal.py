@@ -142,7 +142,10 @@ def _cost(summary: Summary) -> Iterator[Text]:
     spoken = ", ".join(f"{name} over {protocol}" for name, protocol in cost.protocols.items())
     sizes = f"structure {format_size(cost.structure_bytes or 0)}   address {format_size(cost.url_bytes or 0)}"
     times = f"   {format_count(cost.overhead)} × the payload" if cost.overhead is not None else ""
-    yield _line("PUBLISHING", f"{sizes}   wire {format_size(cost.wire_bytes)}{times}", (f"   {spoken}", "dim"))
+    rate = cost.generated_bytes_per_s
+    generated = f"   generated {format_size(rate)}/s" if rate is not None else ""
+    figures = f"{sizes}   wire {format_size(cost.wire_bytes)}{times}{generated}"
+    yield _line("PUBLISHING", figures, (f"   {spoken}", "dim"))
 
 
 def _resources(summary: Summary) -> Iterator[Text]:

@@ -30,7 +30,7 @@ PUBLISHES = Table(
         Column("retries", "int16", "How often it was sent again after a reconnect."),
         Column("payload_bytes", "int32", "Size of the payload, header included."),
         Column("structure_bytes", "int32", "Size of the structure the protocol carries for it (for plain MQTT the payload itself)."),
-        Column("url_bytes", "int32", "Size of its address: the topic, or the URL."),
+        Column("url_bytes", "int32", "Size of its address: the topic, or the whole URL (`http://host:port/path?query`)."),
         Column("wire_bytes", "int32", "Size of the whole protocol message as written to the transport."),
     ),
 )

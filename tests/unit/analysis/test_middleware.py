@@ -50,5 +50,6 @@ def test_what_publishing_costs(make_run):
     assert (cost.payload_bytes, cost.structure_bytes, cost.url_bytes, cost.wire_bytes) == (22, 80, 30, 220)
     assert cost.overhead == 10
     assert cost.total_publish_s == 3
+    assert cost.generated_bytes_per_s == 90 * 80 / 3
     assert cost.subscribe_ms.n == 2
     assert cost.register_ms.n == 0

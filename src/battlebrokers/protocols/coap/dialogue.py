@@ -29,7 +29,7 @@ from battlebrokers.protocols.wrapping import Request, kept, publishing
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request, ready to go; `url_bytes` is what its address takes."""
+    """A request, ready to go; `url_bytes` is the length of its whole URL, sent or not."""
 
     code: int
     options: list[Option]
@@ -47,6 +47,11 @@ def host_options(endpoint: Endpoint) -> list[Option]:
     return []
 
 
+def origin_bytes(endpoint: Endpoint) -> int:
+    """How long scheme, host and port of a URL are."""
+    return len(f"coap://{endpoint.authority}")
+
+
 class Plain:
     """PUT of one topic."""
 
@@ -56,7 +61,7 @@ class Plain:
         path = topic_options(endpoint.path, topic)
         self.options = [*host_options(endpoint), *path]
         self.encoded = encoded_options(self.options)
-        self.url_bytes = sum(len(value) + 1 for _, value in path)
+        self.url_bytes = origin_bytes(endpoint) + sum(len(value) + 1 for _, value in path)
 
     def ask(self, payload: bytes, _: str) -> Ask:
         """The request for one message."""
@@ -92,7 +97,9 @@ def asked(endpoint: Endpoint, request: Request, values: dict[str, Value]) -> Ask
         options.append((number, option_value(number, value)))
     if request.say.json is not None and all(number != CONTENT_FORMAT for number, _ in options):
         options.append((CONTENT_FORMAT, JSON_FORMAT))
-    return Ask(METHODS.get(request.say.verb, 2), options, encoded_options(options), body, len(address))
+    return Ask(
+        METHODS.get(request.say.verb, 2), options, encoded_options(options), body, origin_bytes(endpoint) + len(address)
+    )
 
 
 def judged(say: Say | None, status: int, message: Message | None) -> int:

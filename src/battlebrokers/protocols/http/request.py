@@ -48,6 +48,8 @@ class Call:
     statuses: frozenset[int]
     needs_document: bool
     """Whether its answer has to be read, not only its status."""
+    origin_bytes: int
+    """Scheme, host and port of its URL."""
     names: frozenset[str]
     """What is still to be filled in."""
     head: bytes | None = None
@@ -76,7 +78,8 @@ class Call:
 
     def _head(self, target: bytes, lines: bytes) -> tuple[bytes, int]:
         target = _NOT_IN_TARGET.sub(lambda found: b"%%%02X" % found[0][0], target)
-        return b"%b %b HTTP/1.1\r\n%b" % (self.say.verb.upper().encode(), target, lines), len(target)
+        head = b"%b %b HTTP/1.1\r\n%b" % (self.say.verb.upper().encode(), target, lines)
+        return head, self.origin_bytes + len(target)
 
     def render(self, values: Mapping[str, Value]) -> Rendered:
         """The request; every name must be in `values`."""
@@ -122,7 +125,7 @@ def compile_call(say: Say, endpoint: Endpoint, headers: Mapping[str, str]) -> Ca
     own = {name.lower() for name in say.headers}
     every = {name: value for name, value in headers.items() if name.lower() not in own} | say.headers
     given = {name.lower() for name in every}
-    lines = [] if "host" in given else [f"Host: {host_of(endpoint)}"]
+    lines = [] if "host" in given else [f"Host: {endpoint.authority}"]
     body: Phrase | None = None
     if say.json is not None:
         body = structure(say.json)
@@ -136,14 +139,10 @@ def compile_call(say: Say, endpoint: Endpoint, headers: Mapping[str, str]) -> Ca
     phrases = tuple(plain(line) for line in lines)
     names = _names(target, body, *phrases)
     is_raw = say.text == _RAW
-    call = Call(say, target, b"", phrases, body, is_raw, frozenset(say.statuses), needs_document, names)
+    origin_bytes = len(f"{'https' if endpoint.transport == 'tls' else 'http'}://{endpoint.authority}")
+    call = Call(say, target, b"", phrases, body, is_raw, frozenset(say.statuses), needs_document, origin_bytes, names)
     # What nobody has to fill in is settled at once.
     return call.bind({})
-
-
-def host_of(endpoint: Endpoint) -> str:
-    """Host and port as the Host header and URLs write them."""
-    return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
 
 
 @dataclass(frozen=True, slots=True)

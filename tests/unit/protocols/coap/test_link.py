@@ -72,7 +72,7 @@ async def test_a_publish_is_a_put_and_a_2xx_its_completion(make, peer: CoapPeer,
     await until(lambda: ear.acked)
     assert ear.acked == [5]
     assert link.unacknowledged == 0
-    assert link.url_bytes == len("/r/a/b")
+    assert link.url_bytes == len(f"coap://127.0.0.1:{peer.port}/r/a/b")
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,8 @@ async def test_a_dialect_logs_in_publishes_and_judges_the_answer(make, peer: Coa
     request = await peer.request()
     assert (request.code, request.opt.uri_path) == (Code.POST, ("cse", "C77", "a-b"))
     assert (texts(request, 267), request.payload) == ([b"\x04"], b'{"m2m:cin":{"con":"/w=="}}')
-    assert (link.structured, link.structure_bytes, link.url_bytes) == (True, len(request.payload), len("/cse/C77/a-b"))
+    url = f"coap://127.0.0.1:{peer.port}/cse/C77/a-b"
+    assert (link.structured, link.structure_bytes, link.url_bytes) == (True, len(request.payload), len(url))
     assert written > link.structure_bytes
     peer.answer(request, Code.CREATED, b'{"m2m:cin":{"ri":"5"}}')
     await until(lambda: ear.acked)

@@ -56,7 +56,7 @@ async def test_a_message_is_a_post_to_its_topic_and_any_2xx_is_success(web: Web)
     assert (asked.method, asked.target, asked.body) == ("POST", "/resources/%C3%A4%20b/1", b"\x00\xffpayload")
     assert asked.headers["host"] == f"127.0.0.1:{web.port}"
     assert written == len(asked.raw)
-    assert (link.structure_bytes, link.url_bytes) == (9, len(asked.target))
+    assert (link.structure_bytes, link.url_bytes) == (9, len(f"http://127.0.0.1:{web.port}{asked.target}"))
     assert link.unacknowledged == 1
     asked.answer(204)
     await until(lambda: ear.acked)
@@ -318,7 +318,8 @@ async def test_a_dialect_logs_in_publishes_and_logs_out(web: Web):
     assert asked.headers["x-token"] == "t  Evil: 1"
     assert asked.headers["x-seq"] == "0"
     assert asked.headers["content-type"] == "application/json"
-    assert (written, link.structure_bytes, link.url_bytes) == (len(asked.raw), len(asked.body), len(asked.target))
+    url = f"http://127.0.0.1:{web.port}{asked.target}"
+    assert (written, link.structure_bytes, link.url_bytes) == (len(asked.raw), len(asked.body), len(url))
     asked.answer(200, {"ok": True})
     await until(lambda: ear.acked == [0])
     closing = asyncio.ensure_future(link.close())
