@@ -62,6 +62,7 @@ class MadeUpRun:
     drain_s: int = 3
     counters: dict[str, int] = field(default_factory=dict)
     tick_ns: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
     battle: BattleFacts | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
     host: dict[str, Any] = field(
@@ -343,6 +344,7 @@ class MadeUpRun:
                 services=[ServiceFacts("broker", [1])],
             ),
             host=self.host,
+            settings=self.settings,
             versions={"battlebrokers": "0.1.0", "python": "3.11"},
             phases=self.phases(),
             workers=[

@@ -61,6 +61,7 @@ def judge_trust(
         _evidence(facts),
         _overflow(overflow, str(facts.manifest.settings.get("recorder_failure", ""))),
         _ticks(tick_ms),
+        _qos(facts),
         _late(late_share, limit_ms, tick_ms, latencies, busiest),
         _short(messages, publishing),
         _connects(sum(worker.counters.get("connects_held", 0) for worker in facts.manifest.workers)),
@@ -155,6 +156,16 @@ def _ticks(tick_ms: float) -> Check:
         "measure finer"
     )
     return Check(id="coarse-ticks", level="warning", sentence=sentence, measured=tick_ms)
+
+
+def _qos(facts: Facts) -> Check:
+    """Whether everybody had the QoS the scenario asks for; with `protocol: auto` it may be less."""
+    lowered = facts.manifest.settings.get("lowered_qos") or {}
+    if not lowered:
+        return Check(id="lowered-qos", level="ok", sentence="everybody had the QoS that was asked for")
+    said = ", ".join(f"{name} had QoS {words}" for name, words in lowered.items())
+    sentence = f"{said}: {facts.manifest.contender.name} honours no more over what is spoken here"
+    return Check(id="lowered-qos", level="warning", sentence=sentence, measured=len(lowered), limit=0)
 
 
 def _late(late_share: float, limit_ms: float, tick_ms: float, latencies: Latencies, busiest: Service | None) -> Check:

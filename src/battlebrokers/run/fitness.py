@@ -13,13 +13,13 @@ from battlebrokers.contenders.availability import Missing, availability
 from battlebrokers.contenders.broker_url import is_url, parse_broker_url
 from battlebrokers.contenders.offers import Offer, offers_of
 from battlebrokers.contenders.reader import find_contender, split_host
-from battlebrokers.contenders.spec import BrokerCapabilities
+from battlebrokers.contenders.spec import BrokerCapabilities, Contender
 from battlebrokers.errors import EnvironmentNotReady, InputError
 from battlebrokers.protocols.registry import link_class
 from battlebrokers.scenario.expansion import payload_plan
 from battlebrokers.scenario.model import Clients, Fleet, Scenario
 from battlebrokers.scenario.payloads import largest_payload_bytes
-from battlebrokers.scenario.resolve import BUILT_IN, settled
+from battlebrokers.scenario.resolve import BUILT_IN, effective, settled
 
 
 def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
@@ -47,7 +47,7 @@ def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
 
 
 def settled_for(scenario: Scenario, broker: str) -> Scenario:
-    """The scenario as this broker gets it: with its protocols, and with topics spread over its data model."""
+    """The scenario as this broker gets it: its protocols, a QoS it honours, topics spread over its data model."""
     chosen = _with_protocols(scenario, broker)
     model = None if is_url(broker) else find_contender(broker).model
     return chosen if model is None else model.spread(chosen)
@@ -57,26 +57,50 @@ def _with_protocols(scenario: Scenario, broker: str) -> Scenario:
     """The scenario with `protocol: auto` replaced by what this broker speaks: HTTP first, then its file's order.
 
     Publishing and listening are chosen apart, because a broker that bridges protocols may offer them on different ones.
+    QoS is at most what both offer: a scenario that leaves open what is spoken cannot know what QoS means there.
     """
     if not any(_said(scenario, group, "protocol") == "auto" for _, group in _groups(scenario)):
         return scenario
     if is_url(broker):
         protocol = parse_broker_url(broker).protocol
-        return settled(scenario, protocol, protocol)
-    offers = sorted(offers_of(find_contender(broker)).values(), key=lambda offer: offer.protocol != "http")
-    publishing = next((offer.protocol for offer in offers if offer.publishes), None)
-    listening = next((offer.protocol for offer in offers if offer.receives), None)
+        return settled(scenario, protocol, protocol, max(link_class(protocol, scripted=False).capabilities.qos))
+    contender = find_contender(broker)
+    offers = sorted(offers_of(contender).values(), key=lambda offer: offer.protocol != "http")
+    publishing = next((offer for offer in offers if offer.publishes), None)
+    listening = next((offer for offer in offers if offer.receives), None)
     if publishing is None or listening is None:
         lack = "publish" if publishing is None else "subscribe"
         raise InputError(
             f"{broker} offers no protocol to {lack} over", hint="Its file says what it offers, in `speak`."
         )
-    return settled(scenario, publishing, listening)
+    able = contender.able(_version(contender, broker))
+    highest_qos = min(_highest_qos(offer, able) for offer in (publishing, listening))
+    return settled(scenario, publishing.protocol, listening.protocol, highest_qos)
+
+
+def _version(contender: Contender, broker: str) -> str:
+    """Its version where QoS depends on it; asking for it may start a program."""
+    if split_host(broker)[1] or all(change.qos is None for change in contender.capabilities.since.values()):
+        return "unknown"
+    here = availability(contender)
+    return "unknown" if isinstance(here, Missing) else here.version
+
+
+def _highest_qos(offer: Offer, able: BrokerCapabilities) -> int:
+    highest = max(link_class(offer.protocol, scripted=offer.scripted).capabilities.qos)
+    return min(highest, able.qos) if offer.protocol == "mqtt" else highest
 
 
 def protocols_of(scenario: Scenario) -> dict[str, str]:
     """Fleet or group of clients → the protocol it speaks."""
     return {name: _protocol(scenario, group) for name, group in _groups(scenario)}
+
+
+def lowered_qos(asked: Scenario, scenario: Scenario) -> dict[str, str]:
+    """Fleet or group of clients → the QoS it has instead of the one it asked for."""
+    wanted = {name: effective(asked, group, "qos") for name, group in _groups(asked)}
+    given = {name: effective(scenario, group, "qos") for name, group in _groups(scenario)}
+    return {name: f"{qos} instead of {wanted[name]}" for name, qos in given.items() if qos < wanted.get(name, 0)}
 
 
 def _strangers(scenario: Scenario, protocol: str) -> Iterator[str]:

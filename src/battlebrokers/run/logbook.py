@@ -18,7 +18,7 @@ from battlebrokers.contenders.running import RunningContender
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.record.cgroup import own_group
 from battlebrokers.record.wire import safe_file_name
-from battlebrokers.run.fitness import protocols_of
+from battlebrokers.run.fitness import lowered_qos, protocols_of
 from battlebrokers.run.host import host_facts
 from battlebrokers.run.messages import Finished, Hello
 from battlebrokers.run.phases import Timetable
@@ -142,6 +142,7 @@ def first_entry(
             "devices": plan.device_count,
             "clients": plan.client_count,
             "protocols": protocols_of(plan.scenario),
+            "lowered_qos": lowered_qos(loaded.scenario, plan.scenario),
             "drain_s": plan.phases.drain_ns / SECOND_NS,
             "quiet_s": plan.phases.quiet_ns / SECOND_NS,
         },

@@ -63,17 +63,21 @@ def may_encrypt(scenario: Scenario, group: Connection) -> bool:
     return effective(scenario, group, "protocol") != "mqtt" or effective(scenario, group, "transport") in ENCRYPTED
 
 
-def settled(scenario: Scenario, publishing: str, listening: str) -> Scenario:
-    """The scenario with every `protocol: auto` replaced by what devices publish over and clients listen on."""
-    fleets = {name: _chosen(scenario, fleet, publishing) for name, fleet in scenario.fleets.items()}
-    clients = {name: _chosen(scenario, group, listening) for name, group in scenario.clients.items()}
+def settled(scenario: Scenario, publishing: str, listening: str, highest_qos: int = 2) -> Scenario:
+    """The scenario with every `protocol: auto` replaced by what devices publish over and clients listen on.
+
+    Who left the protocol open gets the QoS asked for, or the highest there is.
+    """
+    fleets = {name: _chosen(scenario, fleet, publishing, highest_qos) for name, fleet in scenario.fleets.items()}
+    clients = {name: _chosen(scenario, group, listening, highest_qos) for name, group in scenario.clients.items()}
     return scenario.model_copy(update={"fleets": fleets, "clients": clients})
 
 
-def _chosen(scenario: Scenario, group: _Group, protocol: str) -> _Group:
+def _chosen(scenario: Scenario, group: _Group, protocol: str, highest_qos: int) -> _Group:
     if effective(scenario, group, "protocol") != "auto":
         return group
-    return group.model_copy(update={"protocol": protocol})
+    lower = {"qos": highest_qos} if effective(scenario, group, "qos") > highest_qos else {}
+    return group.model_copy(update={"protocol": protocol, **lower})
 
 
 def _filled(scenario: Scenario, group: _Group) -> _Group:

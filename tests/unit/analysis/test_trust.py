@@ -80,6 +80,15 @@ def test_sends_that_waited_for_the_tick_are_told_as_such_and_do_not_void(make_ru
     assert "more processes" in check.sentence
 
 
+def test_a_qos_that_was_lowered_is_told_as_a_warning(make_run):
+    assert level(build_summary(make_run().healthy().write()), "lowered-qos") == "ok"
+    run = make_run(contender="hub", settings={"lowered_qos": {"air": "0 instead of 1"}}).healthy()
+    summary = build_summary(run.write())
+    assert summary.verdict == "PASS"
+    check = next(check for check in summary.trust.checks if check.id == "lowered-qos")
+    assert (check.level, check.sentence.split(":")[0]) == ("warning", "air had QoS 0 instead of 1")
+
+
 def test_the_same_lateness_without_a_tick_voids(make_run):
     summary = lagging(make_run, 3.9, share=1.0)
     assert level(summary, "generator-late") == "void"

@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from battlebrokers.contenders.availability import Available
+from battlebrokers.contenders.offers import offers_of
+from battlebrokers.contenders.reader import load_contenders
 from battlebrokers.errors import InputError
 from battlebrokers.protocols.registry import capabilities_of, protocol_names
-from battlebrokers.run.fitness import protocols_of, refuse_what_cannot_be_honoured, settled_for
+from battlebrokers.run import fitness
+from battlebrokers.run.fitness import lowered_qos, protocols_of, refuse_what_cannot_be_honoured, settled_for
 from battlebrokers.scenario.model import Scenario
-from battlebrokers.scenario.reader import read_scenario
+from battlebrokers.scenario.reader import load_scenario, read_scenario
 from battlebrokers.scenario.resolve import OF_MQTT, strange_to
 
 SCENARIO = """\
@@ -47,6 +51,43 @@ def test_an_open_protocol_is_http_where_it_can_be_and_what_the_broker_offers_whe
     refuse_what_cannot_be_honoured(scenario("protocol=auto"), bridge)
     by_url = settled_for(scenario("protocol=auto"), "amqp://127.0.0.1")
     assert protocols_of(by_url) == {"air": "amqp", "all": "amqp"}
+
+
+def test_an_open_protocol_has_the_highest_qos_that_publisher_and_listener_offer(bridge: str, tmp_path: Path) -> None:
+    def told(broker: str, *overrides: str) -> dict[str, str]:
+        asked = scenario("protocol=auto", *overrides)
+        refuse_what_cannot_be_honoured(asked, broker)
+        return lowered_qos(asked, settled_for(asked, broker))
+
+    assert told(bridge, "fleets.air.qos=1", "clients.all.qos=0") == {"air": "0 instead of 1"}
+    Path(bridge).write_text(BRIDGE + "capabilities: {qos: 2}\n")
+    assert told(bridge, "defaults.qos=1") == {}
+    assert told(bridge, "defaults.qos=2") == {"air": "1 instead of 2", "all": "1 instead of 2"}
+    assert told("mqtt://127.0.0.1", "defaults.qos=2") == {}
+    assert told("udp://127.0.0.1:9", "defaults.qos=1") == {"air": "0 instead of 1", "all": "0 instead of 1"}
+    with pytest.raises(InputError, match="air asks for QoS 2, http knows"):
+        refuse_what_cannot_be_honoured(scenario("protocol=auto", "defaults.qos=2", "fleets.air.protocol=http"), bridge)
+
+
+@pytest.mark.parametrize("name", ["middleware-small", "middleware-large"])
+def test_every_shipped_middleware_can_honour_the_middleware_scenarios(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(fitness, "availability", lambda _: Available("9", "", {}))
+    asked = load_scenario(name).scenario
+    # The network broker has a dialect too, but takes nothing that is larger than a datagram.
+    dialects = {
+        each.name: {key for key, offer in offers_of(each).items() if offer.scripted} for each in load_contenders()
+    }
+    middlewares = [each for each in load_contenders() if dialects[each.name] - {"udp"}]
+    assert {"acme-onem2m", "acme-onem2m-mqtt", "om2m", "fiware-orion", "ponte"} < {each.name for each in middlewares}
+    for each in middlewares:
+        refuse_what_cannot_be_honoured(asked, each.name)
+        told = lowered_qos(asked, settled_for(asked, each.name))
+        if set(protocols_of(settled_for(asked, each.name)).values()) != {"mqtt"} or each.capabilities.qos:
+            assert told == {}, each.name
+        else:
+            assert told == {"sensors": "0 instead of 1", "dashboard": "0 instead of 1"}, each.name
 
 
 def test_what_was_said_is_not_chosen_again(bridge: str) -> None:
