@@ -15,11 +15,14 @@ import importlib
 import re
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from battlebrokers.dissect.protocols.kafka import _APIS, _FLEXIBLE, _NEVER
+from battlebrokers.dissect.talk import fingerprint_of
 from support.conversation import CLIENT, SERVER, Turn
 from support.wiretap import needs, overheard, tshark, written
 
@@ -43,14 +46,35 @@ def framed(message: Any, version: int, correlation: int) -> bytes:
     return bytes(message.encode(header=True, framed=True))
 
 
-def batch(*values: bytes) -> bytes:
+def batch(*values: bytes, codec: int = 0) -> bytes:
     builder = default_records.DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
-        batch_size=1 << 20,
+        magic=2, compression_type=codec, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        batch_size=8 << 20,
     )  # fmt: skip
     for place, value in enumerate(values):
         builder.append(place, timestamp=1_700_000_000_000 + place, key=b"key", value=value, headers=[("h", b"v")])
     return bytes(builder.build())
+
+
+@pytest.fixture
+def every_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client frames packed batches itself and borrows the packing; here from pyarrow, which it does not know."""
+    codecs = default_records.codecs
+
+    def packer(name: str) -> Any:
+        def pack(data: bytes) -> bytes:
+            sink = pa.BufferOutputStream()
+            with pa.CompressedOutputStream(sink, name) as stream:
+                stream.write(bytes(data))
+            return sink.getvalue().to_pybytes()
+
+        return pack
+
+    block = SimpleNamespace(compress=lambda data: pa.compress(data, codec="snappy", asbytes=True))
+    monkeypatch.setattr(codecs, "snappy", block)
+    for name in ("lz4", "zstd"):
+        monkeypatch.setattr(codecs, f"has_{name}", lambda: True)
+        monkeypatch.setattr(default_records, f"{name}_encode", packer(name))
 
 
 def test_names_and_compact_versions_are_those_of_the_schemas() -> None:
@@ -148,3 +172,43 @@ def test_records_are_found_in_fetch_of_any_version(version: int, tmp_path: Path)
     assert said.pairs == [("Fetch", "FetchResponse")]
     assert version >= 13 or {row.found.name for row in said.messages} == {"sensors"}
     assert not any(row.found.failed for row in said.messages)
+
+
+def fetched(records: bytes, version: int = 11) -> list[Turn]:
+    known = classes()
+    request, response = known["FetchRequest"], known["FetchResponse"]
+    partition = response.FetchableTopicResponse.PartitionData(
+        partition_index=0, error_code=0, high_watermark=9, records=records
+    )
+    topic = response.FetchableTopicResponse(topic="sensors", topic_id=uuid.uuid4(), partitions=[partition])
+    asked = request(topics=[request.FetchTopic(topic="sensors", topic_id=uuid.uuid4(), partitions=[])])
+    return [(CLIENT, framed(asked, version, 8)), (SERVER, framed(response(responses=[topic]), version, 8))]
+
+
+@pytest.mark.usefixtures("every_codec")
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4], ids=["plain", "gzip", "snappy", "lz4", "zstd"])
+def test_every_record_is_found_however_large_the_answer_and_however_packed(codec: int, tmp_path: Path) -> None:
+    values = [b"%06d" % place * 150 for place in range(2000)]
+    batches = batch(*values[:900], codec=codec) + batch(*values[900:], codec=codec) + batch(b"last")
+    assert (batches[22] & 7) == codec
+    capture = tmp_path / "fetch.pcap"
+    written(capture, fetched(batches), PORT)
+    (said,) = overheard(capture, PORT)
+    assert said.stream.malformed == said.stream.undecoded_bytes == 0
+    records = [row.found for row in said.messages if row.found.kind == "Record"]
+    assert [row.fingerprint for row in records] == [fingerprint_of(value) for value in [*values, b"last"]]
+    assert said.pairs == [("Fetch", "FetchResponse")]
+
+
+def test_batches_of_the_old_formats_are_counted(tmp_path: Path) -> None:
+    legacy = pytest.importorskip("kafka.record.legacy_records")
+    old = b""
+    for magic in (0, 1):
+        builder = legacy.LegacyRecordBatchBuilder(magic, compression_type=0, batch_size=1 << 20)
+        builder.append(0, timestamp=1, key=None, value=b"old" * 9)
+        old += bytes(builder.build())
+    capture = tmp_path / "fetch.pcap"
+    written(capture, fetched(old + batch(b"new")), PORT)
+    (said,) = overheard(capture, PORT)
+    assert [row.found.payload_bytes for row in said.messages if row.found.kind == "Record"] == [3]
+    assert (said.stream.malformed, said.stream.undecoded_bytes) == (0, len(old))

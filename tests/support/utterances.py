@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+import gzip
+from struct import pack
+
 _CLIENT_HELLO = bytes.fromhex("160301002f0100002b0303") + b"r" * 32 + bytes.fromhex("000002130101000000")
 _OPENFLOW_HELLO = bytes.fromhex("0400000800000001")
 _MONGO_BODY = bytes.fromhex("00000000 00 13000000 1070696e6700 01000000 027800 0000")
+
+
+def _kafka_batch(codec: int, more: int = 0) -> bytes:
+    """Two records; 1: packed with gzip, 2: said to be packed with snappy. So many `more` bytes are to follow it."""
+    records = bytes.fromhex("12 00 00 00 01 06 6f6e65 00 12 00 00 02 01 06 74776f 00")
+    content = gzip.compress(records, mtime=0) if codec == 1 else records
+    rest = pack(">ibIhiqqqhii", 0, 2, 0, codec, 1, 0, 0, -1, -1, -1, 2 + more) + content
+    return pack(">qi", 0, len(rest) + more) + rest
+
+
+def _kafka_produce(records: bytes, more: int = 0) -> bytes:
+    inside = bytes.fromhex("0000 0003 00000003 0001 63 ffff 0001 00000bb8 00000001 0001 74 00000001 00000000")
+    inside += pack(">i", len(records) + more) + records
+    return pack(">i", len(inside) + more) + inside
+
+
+def _kafka_fetched(records: bytes) -> bytes:
+    """The answer to a Fetch of version 3, with the number 4."""
+    inside = bytes.fromhex("00000004 00000000 00000001 0001 74 00000001 00000000 0000 0000000000000009")
+    inside += pack(">i", len(records)) + records
+    return pack(">i", len(inside)) + inside
+
 
 UTTERANCES: dict[str, tuple[list[bytes], list[bytes]]] = {
     "amqp": (
@@ -57,8 +82,16 @@ UTTERANCES: dict[str, tuple[list[bytes], list[bytes]]] = {
                 "00000031 0000 0003 00000003 0001 63 ffff 0001 00000bb8 00000001 0001 74 00000001 00000000 00000009"
             )
             + b"recordset",
+            bytes.fromhex("00000010 0001 0003 00000004 0002 6162 00000000"),
+            _kafka_produce(_kafka_batch(0)),
+            _kafka_produce(_kafka_batch(1) + _kafka_batch(0) + _kafka_batch(2)),
+            _kafka_produce(_kafka_batch(0, more=400_000), more=400_000),
         ],
-        [bytes.fromhex("0000000c 00000001 00000000 00000000"), bytes.fromhex("0000000a 00000002 0000 00000000")],
+        [
+            bytes.fromhex("0000000c 00000001 00000000 00000000"),
+            bytes.fromhex("0000000a 00000002 0000 00000000"),
+            _kafka_fetched(_kafka_batch(0) + _kafka_batch(1)),
+        ],
     ),
     "mongodb": (
         [(16 + len(_MONGO_BODY)).to_bytes(4, "little") + bytes.fromhex("01000000 00000000 dd070000") + _MONGO_BODY],

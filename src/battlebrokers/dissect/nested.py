@@ -52,6 +52,10 @@ class _InnerTalk(Talk):
         if message is not None:
             self._outer.extend(number, self._outside(message.sender, end - 1)[1], payload_bytes)
 
+    def fail(self, number: int) -> None:
+        """The same, told outside."""
+        self._outer.fail(number)
+
     def ask(self, key: object, number: int, *, ordered: bool = False, hinted: bool = False) -> None:
         """The same, told outside, under a key of our own."""
         self._outer.ask((self.protocol, key), number, ordered=ordered, hinted=hinted)

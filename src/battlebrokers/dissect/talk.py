@@ -190,6 +190,12 @@ class Talk:
             if early is not None and early.number == number:
                 early.end = end
 
+    def fail(self, number: int) -> None:
+        """A message that was told turns out to report a failure."""
+        fields, place = self._place(number)
+        if fields is not None:
+            fields[place + FAILED] = True
+
     def take(self) -> tuple[int, Fields]:
         """The messages told since the last time, and the number of the first."""
         first, fields = self.taken, self._fields

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import tracemalloc
+from itertools import pairwise
 from struct import pack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from battlebrokers.dissect.kafka_packing import LARGEST_OPENED_BYTES
 from support.conversation import CLIENT, SERVER, Lost, heard, summary
 from support.examples import examples
 
@@ -135,18 +139,111 @@ def test_errors_in_produce_and_fetch_responses_count():
     assert [row.response.found.failed for row in said.exchanges] == [True, True]
 
 
-def test_compressed_and_old_batches_are_counted_but_not_opened():
+def records_of(said) -> list[tuple[str, int]]:
+    return [(row.found.name, row.found.payload_bytes) for row in said.messages if row.found.kind == "Record"]
+
+
+def test_batches_that_cannot_be_read_are_counted_as_undecoded():
     old = pack(">qi", 0, 60) + pack(">Ibb", 0, 1, 0) + b"\0" * 54
-    said = heard([(CLIENT, produce(7, 1, batch(b"x", attributes=2) + old)), (SERVER, produced(7, 1))], PORT)
-    assert said.kinds == ["Produce", "ProduceResponse"]
+    damaged, unknown = batch(b"x", attributes=2), batch(b"x", attributes=5)
+    turns = [(CLIENT, produce(7, 1, damaged + old + unknown + batch(b"y"))), (SERVER, produced(7, 1))]
+    said = heard(turns, PORT)
+    assert said.kinds == ["Produce", "Record", "ProduceResponse"]
+    assert said.stream.undecoded_bytes == len(damaged + old + unknown)
+    assert said.stream.malformed == 0
 
 
-def test_a_huge_request_is_told_as_far_as_it_is_shown():
+def test_marks_of_transactions_are_no_records_and_a_batch_that_was_cut_off_comes_again():
+    content = batch(b"commit", attributes=0x20) + batch(b"y") + batch(b"cut off")[:-3]
+    said = heard([(CLIENT, fetch(11, 1)), (SERVER, fetched(11, 1, content))], PORT)
+    assert records_of(said) == [("sensors", 1)]
+    assert said.stream.undecoded_bytes == 0
+
+
+def test_a_batch_whose_records_make_no_sense_is_told_up_to_there():
+    good = batch(b"one", b"two")
+    said = heard([(CLIENT, produce(7, 1, good[:-1] + b"\xff" + batch(b"next")))], PORT)
+    assert [size for _, size in records_of(said)] == [3, 3, 4]
+    broken = bytearray(batch(b"one", b"two" * 9))
+    broken[-29] = 0x7E  # how long the second value is
+    said = heard([(CLIENT, produce(7, 1, bytes(broken) + batch(b"next")))], PORT)
+    assert [size for _, size in records_of(said)] == [3, 4]
+    assert said.stream.undecoded_bytes > 27
+
+
+def huge() -> list[tuple[int, bytes]]:
+    """A Produce and a Fetch far beyond what anybody waits for, and something behind them."""
     values = [bytes([place % 251]) * 1000 for place in range(700)]
-    said = heard([(CLIENT, produce(7, 1, batch(*values))), (SERVER, produced(7, 1)), (CLIENT, fetch(11, 2))], PORT)
-    assert said.pairs == [("Produce", "ProduceResponse"), ("Fetch", "")]
-    assert 200 < said.kinds.count("Record") < 300
+    packed = gzipped(*(bytes([place]) * 2000 for place in range(200)))
+    batches = batch(*values) + packed + batch(b"x" * 600_000, b"small") + batch(b"last")
+    return [
+        (CLIENT, produce(9, 1, batches) + fetch(12, 2)), (SERVER, produced(9, 1) + fetched(12, 2, batches)),
+        (CLIENT, request(HEARTBEAT, 3, 3)), (SERVER, response(3, pack(">ih", 0, 0))),
+    ]  # fmt: skip
+
+
+def gzipped(*values: bytes, times: int = 1) -> bytes:
+    plain = batch(*values, attributes=1)
+    plain = plain[:57] + pack(">i", times * len(values)) + plain[61:]
+    packed = gzip.compress(plain[61:] * times)
+    return plain[:8] + pack(">i", 49 + len(packed)) + plain[12:61] + packed
+
+
+@pytest.mark.parametrize(("cut", "window"), [([1448], 100), ([1448, 37], 7), ([60_000], 1000), ([9000, 1], 64)])
+def test_every_record_of_a_huge_message_is_told(cut, window):
+    said = heard(huge(), PORT, cut=cut, window=window)
     assert said.stream.malformed == said.stream.undecoded_bytes == 0
+    kinds = [("Produce", "ProduceResponse"), ("Fetch", "FetchResponse"), ("Heartbeat", "HeartbeatResponse")]
+    assert said.pairs == kinds
+    sizes = [1000] * 700 + [2000] * 200 + [600_000, 5, 4]
+    for sender, kind in ((CLIENT, "Produce"), (SERVER, "FetchResponse")):
+        own = [row.found for row in said.messages if row.found.sender == sender]
+        records = [row for row in own if row.kind == "Record"]
+        assert [row.payload_bytes for row in records] == sizes
+        (carrier,) = [row for row in own if row.kind == kind]
+        assert carrier.payload_bytes == sum(sizes)
+        assert all(carrier.start < row.start < row.end <= carrier.end for row in records)
+        # Packed records share the bytes of their batch: together they are no longer than it is.
+        places = [(row.start, row.end) for row in records]
+        assert all(before[1] <= after[0] for before, after in pairwise(places))
+
+
+def test_a_failure_far_behind_in_an_answer_is_told():
+    def partition(error: int, records: bytes) -> bytes:
+        return pack(">ihqqqii", 0, error, 9, 9, 0, -1, -1) + pack(">i", len(records)) + records
+
+    body = pack(">ihii", 0, 0, 0, 1) + name("sensors", flexible=False) + pack(">i", 2)
+    body += partition(0, batch(b"x" * 900_000)) + partition(6, b"")
+    said = heard([(CLIENT, fetch(11, 2)), (SERVER, response(2, body))], PORT, cut=[1448], window=50)
+    assert said.stream.undecoded_bytes == 0
+    assert [row.response.found.failed for row in said.exchanges] == [True]
+
+
+def test_bytes_that_stand_for_gigabytes_stay_closed():
+    bomb = gzipped(bytes(40 << 20))
+    assert len(bomb) < 100_000
+    tracemalloc.start()
+    try:
+        said = heard([(CLIENT, produce(7, 1, bomb + batch(b"next")))], PORT)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert records_of(said) == [("sensors", 4)]
+    assert said.stream.undecoded_bytes == len(bomb)
+    assert peak_bytes < 3 * LARGEST_OPENED_BYTES
+    many = gzipped(b"", times=50_000)
+    said = heard([(CLIENT, produce(7, 1, many))], PORT)
+    assert said.kinds.count("Record") <= 256 + len(many)
+    assert 0 < said.stream.undecoded_bytes < len(many)
+
+
+def test_what_a_gap_takes_from_a_huge_message_is_counted_and_reading_goes_on_behind_it():
+    (_, asked), (_, answered), *rest = huge()
+    turns = [(CLIENT, asked[:400_000]), (CLIENT, Lost(5000)), (CLIENT, asked[405_000:]), (SERVER, answered), *rest]
+    said = heard(turns, PORT, cut=[1448])
+    assert 300 < len([row for row in said.messages if row.found.sender == CLIENT and row.found.kind == "Record"]) < 700
+    assert said.stream.undecoded_bytes > 100_000
+    assert ("Heartbeat", "HeartbeatResponse") in said.pairs
 
 
 def test_an_answer_to_nobody_is_told():

@@ -1,7 +1,8 @@
 """Kafka: requests under their API's name, responses as `…Response`, paired by correlation id; opened by the registry.
 
-A response is read with its request's API and version. Records of uncompressed batches (format 2) in Produce and Fetch
-are told as messages of kind `Record` inside the request or response that carries them; they ask nothing.
+A response is read with its request's API and version. Records of batches (format 2, packed or not) in Produce and Fetch
+are told as messages of kind `Record` inside the request or response that carries them; they ask nothing. Batches that
+cannot be read are counted as undecoded.
 """
 
 from __future__ import annotations
@@ -10,15 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from struct import Struct
 
-from battlebrokers.dissect.kafka_records import (
-    INTEGERS,
-    Cursor,
-    Record,
-    fetched,
-    fetched_topic,
-    produce_failed,
-    produced,
-)
+from battlebrokers.dissect.kafka_records import INTEGERS, Cursor, Walk, fetched_topic, produce_failed
 from battlebrokers.dissect.registry import dissector
 from battlebrokers.dissect.talk import CLIENT, SERVER, WHOLE_MESSAGE_BYTES, Dissection, Talk
 
@@ -71,15 +64,30 @@ class _Asked:
     name: str
 
 
+@dataclass(slots=True)
+class _Large:
+    """A message that is read as it comes: larger than anybody waits for."""
+
+    walk: Walk
+    number: int
+    end: int
+    """Its offset in the sender's stream."""
+
+
 class _Kafka:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._asked: dict[int, deque[_Asked]] = {}
         self._lost = [False, False]
+        self._large: list[_Large | None] = [None, None]
 
     def feed(self, sender: int, data: bytes, at: int) -> int:
         talk, size, here = self._talk, len(data), 0
         talk.need[sender] = 0
+        if (large := self._large[sender]) is not None:
+            here = self._go_on(sender, large, data, 0, min(size, large.end - at), at)
+            if self._large[sender] is not None or talk.skipping[sender]:
+                return here
         if self._lost[sender]:
             here = self._search(sender, data, 0)
             talk.undecoded_bytes += here
@@ -99,17 +107,23 @@ class _Kafka:
                 talk.need[sender] = shown - here
                 break
             if sender == CLIENT:
-                self._request(data, here, shown, end, at)
+                here = self._request(data, here, shown, end, at)
             else:
-                self._response(data, here, shown, end, at)
-            here = shown
-            if end > shown:
-                talk.skip(sender, end - shown)
+                here = self._response(data, here, shown, end, at)
+            if (large := self._large[sender]) is not None:
+                here = self._go_on(sender, large, data, here, min(size, end), at)
+                if self._large[sender] is not None or talk.skipping[sender]:
+                    break
+            elif end > shown:
+                talk.skip(sender, end - here)
                 break
         return here
 
     def gap(self, sender: int, missing_bytes: int) -> None:
         self._lost[sender] = False
+        if (large := self._large[sender]) is not None:
+            self._talk.undecoded(large.walk.give_up())
+            self._large[sender] = None
 
     def resync(self, sender: int, data: bytes) -> int:
         return 0 if self._begins(sender, data, 0) else -1
@@ -139,50 +153,53 @@ class _Kafka:
             here = data.find(b"\0", here + 1)
         return len(data)
 
-    def _request(self, data: bytes, start: int, shown: int, end: int, at: int) -> None:
+    def _request(self, data: bytes, start: int, shown: int, end: int, at: int) -> int:
+        """Tell a request; returns up to where it was read."""
         talk = self._talk
         _, api, version, correlation, client = _REQUEST.unpack_from(data, start)
-        body = Cursor(data, start + 14 + max(0, client), shown, flexible=version >= _flexible_from(api))
+        flexible = version >= _flexible_from(api)
+        body = Cursor(data, start + 14 + max(0, client), shown, flexible=flexible)
         body.tags()
-        name, acks = "", 1
-        records: list[Record] = []
+        name, walk = "", None
         if api == _PRODUCE and version <= _KNOWN_PRODUCE:
-            name, acks, records = produced(body, version)
+            walk = self._walk(CLIENT, version, flexible=flexible)
+            body.here = walk.begin(data, body.here, shown, at)
+            name = walk.name
         elif api == _FETCH and version <= _KNOWN_FETCH:
             name = fetched_topic(body, version)
         elif api == _METADATA and version < 10:
             name = body.string() if body.count() > 0 else ""
-        number = talk.add(
-            CLIENT, at + start, at + end, _api_name(api), name, str(correlation),
-            payload_bytes=sum(record.size for record in records),
-        )  # fmt: skip
-        self._tell(CLIENT, records, at)
-        if api == _PRODUCE and acks == 0:
-            return
-        talk.ask(correlation, number)
-        if len(self._asked) >= _WAITING:
-            del self._asked[next(iter(self._asked))]
-        self._asked.setdefault(correlation, deque(maxlen=_WAITING)).append(_Asked(api, version, name))
+        number = talk.add(CLIENT, at + start, at + end, _api_name(api), name, str(correlation))
+        if walk is None or walk.acks:
+            talk.ask(correlation, number)
+            if len(self._asked) >= _WAITING:
+                del self._asked[next(iter(self._asked))]
+            self._asked.setdefault(correlation, deque(maxlen=_WAITING)).append(_Asked(api, version, name))
+        if walk is None:
+            return shown
+        return self._go_on(CLIENT, _Large(walk, number, at + end), data, body.here, shown, at)
 
-    def _response(self, data: bytes, start: int, shown: int, end: int, at: int) -> None:
+    def _response(self, data: bytes, start: int, shown: int, end: int, at: int) -> int:
+        """Tell a response; returns up to where it was read."""
         talk = self._talk
         correlation = _RESPONSE.unpack_from(data, start)[1]
         waiting = self._asked.get(correlation)
         if not waiting:
             talk.add(SERVER, at + start, at + end, "Response", correlation=str(correlation))
-            return
+            return shown
         asked = waiting.popleft()
         if not waiting:
             del self._asked[correlation]
         api, version, name = asked.api, asked.version, asked.name
-        body = Cursor(data, start + 8, shown, flexible=version >= _flexible_from(api))
+        flexible = version >= _flexible_from(api)
+        body = Cursor(data, start + 8, shown, flexible=flexible)
         if api != _API_VERSIONS:  # whose header stays the old one, so that anybody can read it
             body.tags()
-        failed = False
-        records: list[Record] = []
+        failed, walk = False, None
         if api == _FETCH and version <= _KNOWN_FETCH:
-            failed, topic, records = fetched(body, version)
-            name = topic or name
+            walk = self._walk(SERVER, version, flexible=flexible)
+            body.here = walk.begin(data, body.here, shown, at)
+            name = walk.name or name
         elif api == _PRODUCE and version <= _KNOWN_PRODUCE:
             failed = produce_failed(body, version)
         elif api in _ERROR_AT:
@@ -190,18 +207,39 @@ class _Kafka:
             body.here += after if version >= since else before
             failed = body.number(2) != 0
         number = talk.add(
-            SERVER, at + start, at + end, f"{_api_name(api)}Response", name, str(correlation), failed=failed,
-            payload_bytes=sum(record.size for record in records),
+            SERVER, at + start, at + end, f"{_api_name(api)}Response", name, str(correlation), failed=failed
         )  # fmt: skip
         talk.answer(correlation, number)
-        self._tell(SERVER, records, at)
+        if walk is None:
+            return shown
+        return self._go_on(SERVER, _Large(walk, number, at + end), data, body.here, shown, at)
 
-    def _tell(self, sender: int, records: list[Record], at: int) -> None:
-        for record in records:
-            self._talk.add(
-                sender, at + record.start, at + record.end, "Record", record.topic, payload=record.value,
-                payload_bytes=record.size,
-            )  # fmt: skip
+    def _walk(self, sender: int, version: int, *, flexible: bool) -> Walk:
+        add = self._talk.add
+
+        def tell(topic: str, start: int, end: int, value: bytes, size: int) -> None:
+            add(sender, start, end, "Record", topic, payload=value, payload_bytes=size)
+
+        return Walk(version, fetch=sender == SERVER, flexible=flexible, tell=tell)
+
+    def _go_on(self, sender: int, large: _Large, data: bytes, here: int, shown: int, at: int) -> int:
+        """Read more of a message with records; returns up to where, and remembers it if more is to come."""
+        talk, walk = self._talk, large.walk
+        known_bytes = walk.payload_bytes
+        here = walk.read(data, min(here, shown), shown, at, last=at + shown == large.end)
+        if walk.payload_bytes > known_bytes:
+            talk.extend(large.number, large.end, walk.payload_bytes - known_bytes)
+        if walk.failed:
+            talk.fail(large.number)
+        talk.undecoded(walk.undecoded_bytes)
+        walk.undecoded_bytes = 0
+        if walk.done:
+            self._large[sender] = None
+            talk.skip(sender, large.end - at - shown)
+            return shown
+        self._large[sender] = large
+        talk.need[sender] = walk.need
+        return here
 
 
 def _flexible_from(api: int) -> int:
