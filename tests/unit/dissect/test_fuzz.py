@@ -7,17 +7,21 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import random
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from battlebrokers.dissect.hints import Hints
 from battlebrokers.dissect.registry import dissectors
-from battlebrokers.dissect.talk import WHOLE_MESSAGE_BYTES, WIDTH, Found, Talk
+from battlebrokers.dissect.talk import PROTOCOL, WHOLE_MESSAGE_BYTES, WIDTH, Found, Talk
+from support.sealed import ALERT, APPLICATION, CLIENT_HELLO, HANDSHAKE, SECRETS, SERVER_HELLO, Sealer
 from support.tally import Tally
 from support.utterances import UTTERANCES
 
@@ -38,14 +42,18 @@ def tally() -> Iterator[Tally]:
 class Conversation:
     """Drives a dissector by the contract, without the product's driver: an exception is not caught by anybody."""
 
-    def __init__(self, name: str) -> None:
-        self.talk = Talk(name)
+    def __init__(self, name: str, hints: Hints | None = None) -> None:
+        self.talk = Talk(name, hints=hints)
         self.udp = dissectors()[name].transport == "udp"
         self.dissection = dissectors()[name].open(self.talk)
         self.unread = [b"", b""]
         self.at = [0, 0]
         self.lost = [False, False]
         self.messages = 0
+        self.protocols: Counter[str] = Counter()
+        """Messages by the protocol they were told in."""
+        self.rules: Counter[str] = Counter()
+        """Answered requests: how many were paired by a hint, and how many not."""
 
     def say(self, sender: int, data: bytes) -> None:
         talk = self.talk
@@ -113,6 +121,8 @@ class Conversation:
             assert len(row.kind) <= 256
             assert len(row.name) <= 65536 + 1024
         self.messages += len(fields) // WIDTH
+        self.protocols.update(fields[PROTOCOL::WIDTH])
+        self.rules.update("hint" if ask.hinted else "other" for ask, number in talk.answered if number >= 0)
         talk.answered = []
 
     def end(self) -> None:
@@ -184,6 +194,78 @@ def test_mutated_conversations_are_survived(name, tally):
                 else:
                     conversation.say(sender, piece)
             conversation.end()
+
+
+INSIDE = [name for name in NAMES if dissectors()[name].transport == "tcp" and name in UTTERANCES and name != "tls"]
+
+
+def sealed(chance: random.Random) -> Iterator[tuple[int, bytes | int]]:
+    """A connection whose secrets are known: any words inside, sealed as they should be, or spoilt on the way."""
+    yield from ((0, CLIENT_HELLO), (1, SERVER_HELLO))
+    sides = (Sealer(0), Sealer(1))
+    for sender, piece in said(chance.choice(INSIDE), chance):
+        if isinstance(piece, int):
+            for _ in range(chance.randrange(3)):
+                sides[sender].seal(b"lost")
+            yield sender, piece
+            continue
+        if chance.random() < 0.05:
+            sides[sender].change_key()
+        kind = chance.choice((APPLICATION,) * 12 + (HANDSHAKE, ALERT, 0, 255))
+        record = sides[sender].seal(piece, kind, padding=chance.choice((0, 0, 0, 7)))
+        yield sender, mutated(record, chance) if chance.random() < 0.1 else record
+
+
+def test_connections_whose_secrets_are_known_are_survived(tally):
+    found: Counter[str] = Counter()
+    for round_ in range(ROUNDS):
+        chance = random.Random(f"sealed {round_}")
+        conversation = Conversation("tls", Hints(tls_secrets=SECRETS))
+        with tally.input("opened conversation", "tls", round_):
+            for sender, piece in sealed(chance):
+                if isinstance(piece, int):
+                    conversation.gap(sender, piece)
+                else:
+                    conversation.say(sender, piece)
+            conversation.end()
+        found += conversation.protocols
+    assert len(set(found) - {"tls"}) >= 5  # they were opened, and what is inside was read
+
+
+HINTED = Hints(
+    type_path="header.kind", id_path="header.no", answers={"SAVE": "SAVED", "LIST": "LIST", "ASK": "TOLD"},
+    unanswered=frozenset({"NOTE"}),
+)  # fmt: skip
+IN_ORDER = Hints(type_path="0", answers={"SAVE": "SAVED", "ASK": "TOLD"})
+
+
+def worded(chance: random.Random) -> bytes:
+    """A JSON message as the hints expect it, nearly so, or not at all."""
+    odd = chance.random() < 0.2
+    kinds = ("ODD", None, 7, ["SAVE"], {"SAVE": 1}) if odd else ("SAVE", "SAVED", "LIST", "ASK", "TOLD", "NOTE")
+    number = chance.choice((1, 1, 1, 2, "2", None) if not odd else (None, True, 1.5, [1], {"no": 1}, 10**30))
+    kind = chance.choice(kinds)
+    document = {"header": {"kind": kind, "no": number}} if chance.random() < 0.5 else [kind, number]
+    words = json.dumps(document if not odd else chance.choice((document, {"header": kind}, kind))).encode()
+    return mutated(words, chance) if odd else words
+
+
+def test_conversations_that_pair_by_hints_are_survived(tally):
+    rules: Counter[str] = Counter()
+    for round_ in range(ROUNDS):
+        chance = random.Random(f"hinted {round_}")
+        conversation = Conversation("websocket", chance.choice((HINTED, IN_ORDER)))
+        with tally.input("hinted conversation", "websocket", round_):
+            for _ in range(chance.randrange(1, 16)):
+                sender, words = chance.randrange(2), worded(chance)
+                # The client's mask is all zeros.
+                size = bytes((min(len(words), 125) | (0 if sender else 0x80),)) + (b"" if sender else bytes(4))
+                conversation.say(sender, b"\x81" + size + words[:125])
+                if chance.random() < 0.05:
+                    conversation.gap(sender, chance.choice((1, 7, 1000)))
+            conversation.end()
+        rules += conversation.rules
+    assert rules["hint"] > ROUNDS / 100
 
 
 HOSTILE = {
