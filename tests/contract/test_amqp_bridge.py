@@ -10,7 +10,9 @@ import pika
 import pytest
 
 from battlebrokers.contenders.broker_url import parse_broker_url
+from battlebrokers.contenders.dialogue import scripts_of
 from battlebrokers.contenders.lifecycle import RunningContender, start_contender
+from battlebrokers.contenders.reader import parse_contender
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.base import Endpoint, Failure, Held, Link, LinkOptions, Outgoing, Subscription
 from battlebrokers.protocols.registry import make_link
@@ -104,6 +106,43 @@ async def test_a_mandatory_message_nobody_wants_is_refused(make, topic: str):
     assert sorted(sender.acked) == list(range(1, 20, 2))
     assert sorted(sender.refused) == [(token, 312) for token in range(0, 20, 2)]
     await until(lambda: len(ear.messages) == 10)
+
+
+DIRECT = """\
+name: direct
+about: Letters at another exchange than the usual one.
+run: {external: true}
+ports: {amqp: 5672}
+endpoints: {amqp: "amqp://${host}:${port.amqp}"}
+speak:
+  amqp:
+    headers: {exchange: amq.direct}
+    publish: {publish: "to-${resource}", json: {topic: "${topic}", data: "${payload}"}}
+    subscribe: {steps: [{subscribe: "to-${resource}"}, {subscribe: "to-all"}]}
+    notification: {payload: $.data, topic: $.topic}
+"""
+
+
+async def test_a_dialect_binds_what_its_file_says_and_takes_it_back_there(make, topic: str):
+    script = scripts_of(parse_contender(DIRECT, "direct.yaml"))["amqp"]
+    client, ear = make("amqp", script=script)
+    await client.open()
+    granted = await client.subscribe([Subscription(f"{topic}/{last}", 1) for last in "ab"])
+    assert [each.qos for each in granted] == [1, 1]
+    device, sender = make("amqp", script=script)
+    await device.open()
+    for last in "ab":
+        device.publish(Outgoing(f"{topic}/{last}".encode(), [last.encode()], 1, False, 0))
+    await until(lambda: len(ear.messages) == 2)
+    assert [(each.topic.decode(), each.payload) for each in ear.messages] == [
+        (f"{topic}/a", b"a"),
+        (f"{topic}/b", b"b"),
+    ]
+    await client.unsubscribe([Subscription(f"{topic}/a", 1)])
+    for last in "ab":
+        device.publish(Outgoing(f"{topic}/{last}".encode(), [b"late"], 1, False, 0))
+    await until(lambda: len(ear.messages) == 3 and len(sender.acked) == 4)
+    assert ear.messages[-1].topic.decode() == f"{topic}/b"
 
 
 async def test_an_exchange_that_is_not_there_closes_the_link_with_the_brokers_words(make, topic: str):

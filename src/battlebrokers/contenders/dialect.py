@@ -84,7 +84,8 @@ class Step(Strict):
     publish: str | None = None
     """The topic (MQTT) or routing key (AMQP) of a message."""
     subscribe: str | None = None
-    """The topic or routing key to ask the broker for (MQTT, AMQP)."""
+    """The topic to ask the broker for (MQTT), or the key a client's queue is bound to (AMQP, at amq.topic or
+    `headers: {exchange: …}`)."""
     json_: Any = Field(default=None, alias="json")
     """A structure to send as JSON; `${payload}` in it is base64."""
     text: str | None = None
@@ -241,7 +242,8 @@ class MqttSpeech(Speech):
 
 
 class AmqpSpeech(Speech):
-    """AMQP 0-9-1 with a contender's own routing keys."""
+    """AMQP 0-9-1 with a contender's own routing keys. Nobody answers a message: what is said when logging in, undoing
+    or logging out is published, and has no `is`, `answer` or `keep`."""
 
     username: str = ""
     password: str = ""

@@ -20,9 +20,11 @@ from battlebrokers.contenders.dialect import (
     Speak,
     Speech,
     Step,
+    Subscribe,
 )
 from battlebrokers.errors import InputError
 from battlebrokers.protocols import phrase
+from battlebrokers.protocols.script import Verb
 from battlebrokers.scenario.patterns import nearest
 
 KeyPath = tuple[str | int, ...]
@@ -112,8 +114,9 @@ class _Checks:
         both = set.intersection(*sides) if sides else self._node
         for key in ("headers", "username", "password", "replies", "namespace"):
             yield from _names(getattr(speech, key, ""), (*path, key), both)
-        yield from self._in_order(speech.login, (*path, "login"), both | {"id"}, verbs)
-        yield from self._in_order(speech.logout, (*path, "logout"), both | logged_in | {"id"}, verbs)
+        around = _said_around(protocol)
+        yield from self._in_order(speech.login, (*path, "login"), both | {"id"}, around)
+        yield from self._in_order(speech.logout, (*path, "logout"), both | logged_in | {"id"}, around)
         if speech.publish is None and speech.subscribe is None:
             yield path, "says neither publish nor subscribe", ""
         if speech.publish is not None:
@@ -121,7 +124,7 @@ class _Checks:
             yield from self._step(speech.publish, (*path, "publish"), known, verbs)
             of_topic = known - {"payload", "id", "seq"}
             yield from _address(getattr(speech, "to", ""), (*path, "to"), of_topic, "${address}:${port}")
-            if speech.subscribe is None and speech.publish.subscribe is not None:
+            if speech.publish.subscribe is not None:
                 yield (*path, "publish", "subscribe"), "does not publish", ""
             if not self._carries_payload(speech.publish):
                 yield (*path, "publish"), "never says ${payload}", "the payload must be in json, text or send"
@@ -130,6 +133,8 @@ class _Checks:
         if speech.notification != Notified() and speech.subscribe is None:
             yield (*path, "notification"), "nobody is notified without `subscribe`", ""
         yield from self._notification(speech, protocol, (*path, "notification"), self._client | logged_in)
+        if protocol == "amqp":
+            yield from _amqp(speech, path)
 
     def _subscribe(self, speech: Speech, protocol: str, path: KeyPath, client: set[str]) -> Iterator[KeyMistake]:
         listening = speech.subscribe
@@ -157,7 +162,8 @@ class _Checks:
         known |= kept_by(listening.steps)
         if listening.fetch is not None:
             yield from self._step(listening.fetch, (*path, "fetch"), known, verbs)
-        yield from self._in_order(listening.undo, (*path, "undo"), known, verbs)
+        undo_verbs = _said_around(protocol) if protocol == "amqp" else verbs
+        yield from self._in_order(listening.undo, (*path, "undo"), known, undo_verbs)
 
     def _notification(self, speech: Speech, protocol: str, path: KeyPath, client: set[str]) -> Iterator[KeyMistake]:
         answer = speech.notification.answer
@@ -199,6 +205,37 @@ class _Checks:
         for text in _texts(_said(step)):
             used |= _used(text)
         return "payload" in used
+
+
+def _said_around(protocol: str) -> tuple[Verb, ...]:
+    """What can be said when coming and going: AMQP binds queues only to subscribe, and unbinds them by itself."""
+    return ("publish",) if protocol == "amqp" else SAID_OVER[protocol]
+
+
+def _amqp(speech: Speech, path: KeyPath) -> Iterator[KeyMistake]:
+    """What other protocols can be told and AMQP has no place for: answers to messages, bodies of bindings."""
+    listening = speech.subscribe or Subscribe()
+    lists: dict[KeyPath, Sequence[Step]] = {
+        ("login",): speech.login,
+        ("subscribe", "steps"): listening.steps,
+        ("subscribe", "undo"): listening.undo,
+        ("logout",): speech.logout,
+    }
+    places = [((*path, *where, at), step) for where, steps in lists.items() for at, step in enumerate(steps)]
+    if speech.publish is not None:
+        places.append(((*path, "publish"), speech.publish))
+    for place, step in places:
+        for key in sorted({"is_", "answer", "keep"} & step.model_fields_set):
+            hint = "a publish is done when the broker confirms it"
+            yield (*place, key.removesuffix("_")), "nobody answers a message over amqp", hint
+        if step.subscribe is None:
+            continue
+        for key in sorted({"json_", "text"} & step.model_fields_set):
+            yield (*place, key.removesuffix("_")), "a binding carries no message", ""
+        for name in sorted(step.headers.keys() - {"exchange"}):
+            yield (*place, "headers", name), "a binding has no headers", "only `exchange`, the one it is made at"
+    if listening.steps and not any(step.subscribe is not None for step in listening.steps):
+        yield (*path, "subscribe", "steps"), "never says `subscribe`", "the routing key the client's queue is bound to"
 
 
 _VERB_OF = {"stream": "streams", "poll": "polls", "observe": "observes"}

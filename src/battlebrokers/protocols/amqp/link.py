@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from pamqp import base, commands
 
-from battlebrokers.errors import LinkError
+from battlebrokers.errors import InputError, LinkError
 from battlebrokers.protocols.amqp.connection import CONFIRM_CHANNEL, PLAIN_CHANNEL, PROBE_CHANNEL, Connection
 from battlebrokers.protocols.amqp.frames import key_of_filter, marshalled
 from battlebrokers.protocols.amqp.publisher import Publisher
@@ -30,18 +30,22 @@ from battlebrokers.protocols.base import (
     TlsFiles,
 )
 from battlebrokers.protocols.phrase import plain
+from battlebrokers.protocols.script import Known, Say
 from battlebrokers.protocols.tls import tls_context, why_unreachable
 from battlebrokers.protocols.wheel import wheel_of
-from battlebrokers.protocols.wrapping import subscribing, unwrapped
+from battlebrokers.protocols.wrapping import Request, known_about, unwrapped
 
 GOODBYE_TIMEOUT_S = 2.0
 WILDCARDS_NOT_SUPPORTED = 0xA2
+
+Binding = tuple[str, str]
+"""Exchange and binding key."""
 
 
 class AmqpLink(Publisher):
     """One AMQP connection of a device or client."""
 
-    __slots__ = ("_consumed", "_keys", "endpoint", "reading_paused", "unwraps")
+    __slots__ = ("_bound", "_consumed", "endpoint", "reading_paused", "unwraps")
 
     capabilities = Capabilities(
         protocol="amqp",
@@ -61,8 +65,8 @@ class AmqpLink(Publisher):
         """Whether the contender's dialect says where the payload is."""
         self._consumed: dict[str, str] = {}
         """Consumer tag → the name of the queue it consumes, on this connection."""
-        self._keys: dict[str, tuple[str, str]] = {}
-        """Filter as the broker sees it → (consumer tag, binding key)."""
+        self._bound: dict[str, tuple[Subscription, str, list[Binding]]] = {}
+        """Filter as the broker sees it → the subscription, its consumer's tag, and what the queue was bound to."""
 
     # ── opening and closing ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,6 +168,8 @@ class AmqpLink(Publisher):
         for queue in found:
             self._consumed[queue.consumer] = queue.name
             await made.ask(PLAIN_CHANNEL, [queue.consume(queue.name)])
+        if self.script is not None:
+            made.write(b"".join(self.said(self.script.login, self.options.known)))
         return bool(found)
 
     async def _kept_queues(self, made: Connection) -> list[Queue]:
@@ -184,18 +190,28 @@ class AmqpLink(Publisher):
         return found
 
     async def close(self) -> None:
-        """Say goodbye properly and close."""
+        """Undo and log out as the dialect says, say goodbye properly and close."""
+        last_words = self._last_words()
         connection = self._detach()
         if connection is None:
             return
         connection.ended = asyncio.get_running_loop().create_future()
         connection.transport.resume_reading()
-        connection.write(marshalled(0, commands.Connection.Close(200, "goodbye", 0, 0)))
+        connection.write(last_words + marshalled(0, commands.Connection.Close(200, "goodbye", 0, 0)))
         # The broker answers and closes; a paused or dead one is not waited for.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(connection.ended, GOODBYE_TIMEOUT_S)
             return
         connection.transport.abort()
+
+    def _last_words(self) -> bytes:
+        script = self.script
+        if self.connection is None or script is None:
+            return b""
+        # A kept session stays subscribed: only who asks for nothing to be kept takes it back.
+        left = self._bound.values() if self.options.clean else ()
+        undone = [word for wanted, _, _ in left for word in self._undone(wanted)]
+        return b"".join([*undone, *self.said(script.logout, self.options.known)])
 
     def abort(self) -> None:
         """Drop the connection without a word, as a crash would."""
@@ -214,7 +230,7 @@ class AmqpLink(Publisher):
     def _forget(self) -> None:
         self.forget()
         self._consumed.clear()
-        self._keys.clear()
+        self._bound.clear()
 
     def lost(self, connection: Connection, detail: str, reason: int, completion: Completion) -> None:
         """A connection ended without our asking: what was in flight has failed."""
@@ -241,34 +257,64 @@ class AmqpLink(Publisher):
         listening = script.listening if script is not None else None
         if listening is not None and not listening.wildcards and {"+", "#"} & set(wanted.filter.split("/")):
             return Granted(wanted, -1, WILDCARDS_NOT_SUPPORTED)
-        key, exchange = key_of_filter(wanted.filter), self.exchange
-        if listening is not None and listening.fetch is not None:
-            target, _, headers = subscribing(listening.fetch, self.options, wanted.filter).render({"id": "0"})
-            key, exchange = target.decode(), dict(headers).get("exchange", exchange.encode()).decode()
         queue = queue_for(wanted, self.options)
         name = self._consumed.get(queue.consumer)
         if name is None:
             answer = (await connection.ask(PLAIN_CHANNEL, [queue.declare()]))[0]
             assert isinstance(answer, commands.Queue.DeclareOk)
             name = str(answer.queue)
-        bind = commands.Queue.Bind(queue=name, exchange=exchange, routing_key=key)
-        if queue.consumer in self._consumed:
-            await connection.ask(PLAIN_CHANNEL, [bind])
-        else:
+        bindings: list[Binding] = []
+        ask: list[base.Frame] = []
+        for step in self._steps(wanted):
+            if not isinstance(step, bytes):
+                bindings.append(step)
+                ask.append(commands.Queue.Bind(queue=name, exchange=step[0], routing_key=step[1]))
+                continue
+            if ask:
+                await connection.ask(PLAIN_CHANNEL, ask)
+                ask = []
+            connection.write(step)
+        if queue.consumer not in self._consumed:
             self._consumed[queue.consumer] = name
-            await connection.ask(PLAIN_CHANNEL, [bind, queue.consume(name)])
-        self._keys[wanted.wire_filter] = (queue.consumer, key)
+            ask.append(queue.consume(name))
+        if ask:
+            await connection.ask(PLAIN_CHANNEL, ask)
+        self._bound[wanted.wire_filter] = (wanted, queue.consumer, bindings)
         return Granted(wanted, queue.qos, queue.qos)
 
+    def _steps(self, wanted: Subscription) -> list[Binding | bytes]:
+        """What a subscription does in order: bindings to make, and messages of the dialect to send."""
+        listening = self.script.listening if self.script is not None else None
+        if listening is None or not listening.steps:
+            return [(self.exchange, key_of_filter(wanted.filter))]
+        steps: list[Binding | bytes] = []
+        for say in listening.steps:
+            if say.verb == "subscribe":
+                steps.append(self._binding(say, wanted.filter))
+            else:
+                steps += self.said([say], self._known_of(wanted.filter))
+        return steps
+
+    def _binding(self, say: Say, topic: str) -> Binding:
+        try:
+            key, _, headers = Request(say, self._known_of(topic), ("id",)).render({"id": "0"})
+        except InputError as error:
+            raise LinkError(error.message, hint=error.hint) from error
+        return dict(headers).get("exchange", self.exchange.encode()).decode(), key.decode()
+
+    def _known_of(self, topic: str) -> Known:
+        return {**known_about(self.options, topic), "filter": topic}
+
     async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
-        """Take the bindings away; a shared group's queue is only left."""
+        """Take the bindings away that nobody else needs; a shared group's queue is only left."""
         connection = self._connected()
         async with self._answering("an unsubscription"):
             for wanted in subscriptions:
-                consumer, key = self._keys.pop(wanted.wire_filter, ("", ""))
+                _, consumer, bindings = self._bound.pop(wanted.wire_filter, (wanted, "", []))
                 if not consumer:
-                    queue = queue_for(wanted, self.options)
-                    consumer, key = queue.consumer, key_of_filter(wanted.filter)
+                    # Of a session that was kept: what is bound is what would be bound now.
+                    consumer = queue_for(wanted, self.options).consumer
+                    bindings = [step for step in self._steps(wanted) if not isinstance(step, bytes)]
                 name = self._consumed.get(consumer)
                 if name is None:
                     continue
@@ -276,8 +322,15 @@ class AmqpLink(Publisher):
                     del self._consumed[consumer]
                     await connection.ask(PLAIN_CHANNEL, [commands.Basic.Cancel(consumer_tag=consumer)])
                 else:
-                    unbind = commands.Queue.Unbind(queue=name, exchange=self.exchange, routing_key=key)
-                    await connection.ask(PLAIN_CHANNEL, [unbind])
+                    needed = {each for _, other, bound in self._bound.values() if other == consumer for each in bound}
+                    for exchange, key in dict.fromkeys(each for each in bindings if each not in needed):
+                        unbind = commands.Queue.Unbind(queue=name, exchange=exchange, routing_key=key)
+                        await connection.ask(PLAIN_CHANNEL, [unbind])
+                connection.write(b"".join(self._undone(wanted)))
+
+    def _undone(self, wanted: Subscription) -> list[bytes]:
+        listening = self.script.listening if self.script is not None else None
+        return self.said(listening.undo, self._known_of(wanted.filter)) if listening is not None else []
 
     @contextlib.asynccontextmanager
     async def _answering(self, what: str) -> AsyncIterator[None]:

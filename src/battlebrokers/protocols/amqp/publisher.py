@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pamqp import commands
 
-from battlebrokers.errors import LinkError
+from battlebrokers.errors import InputError, LinkError
 from battlebrokers.protocols.amqp.connection import CONFIRM_CHANNEL, PLAIN_CHANNEL, WRITE_HIGH_BYTES
 from battlebrokers.protocols.amqp.frames import LONGEST_KEY_BYTES, PERSISTENT, Envelope, key_of_topic
 from battlebrokers.protocols.base import Completion, Failure, Held, Link, LinkOptions, Listener, Outgoing
+from battlebrokers.protocols.phrase import Value
+from battlebrokers.protocols.script import Known, Say
 from battlebrokers.protocols.wheel import patience
 from battlebrokers.protocols.wrapping import Request, completed, publishing, window_of
 
@@ -173,22 +176,43 @@ class Publisher(Link):
         parts = []
         for place, payload in enumerate(each):
             number = str(next(self._ids))
-            target, body, pairs = request.render({"payload": payload, "id": number, "seq": number})
-            headers = {name: value.decode("utf-8", "replace") for name, value in pairs}
-            exchange = headers.pop("exchange", self.exchange)
-            mandatory = headers.pop("mandatory", "") == "true"
-            properties = commands.Basic.Properties(
-                content_type=headers.pop("content_type", None),
-                headers=dict(headers) or None,
-                delivery_mode=PERSISTENT if outgoing.qos else None,
-                # A returned message has no delivery tag: this tells which one it is.
-                message_id=str(self._next_tag + place) if mandatory and outgoing.qos else None,
-            )
-            channel = CONFIRM_CHANNEL if outgoing.qos else PLAIN_CHANNEL
-            key = (target or key_of_topic(outgoing.topic)).decode()
-            parts.append(Envelope(channel, exchange, key, properties, mandatory=mandatory).single(body, frame_max))
-            self.structure_bytes, self.url_bytes = len(body), len(key)
+            values: dict[str, Value] = {"payload": payload, "id": number, "seq": number}
+            tag = self._next_tag + place if outgoing.qos else 0
+            parts.append(self.letter(request, values, frame_max, tag=tag, key=key_of_topic(outgoing.topic)))
         return b"".join(parts)
+
+    def letter(
+        self, request: Request, values: dict[str, Value], frame_max: int, *, tag: int = 0, key: bytes = b""
+    ) -> bytes:
+        """One message of a dialect; with a tag it is confirmed, and `key` is its routing key unless it names one."""
+        target, body, pairs = request.render(values)
+        headers = {name: value.decode("utf-8", "replace") for name, value in pairs}
+        exchange = headers.pop("exchange", self.exchange)
+        mandatory = headers.pop("mandatory", "") == "true"
+        properties = commands.Basic.Properties(
+            content_type=headers.pop("content_type", None),
+            headers=dict(headers) or None,
+            delivery_mode=PERSISTENT if tag else None,
+            # A returned message has no delivery tag: this tells which one it is.
+            message_id=str(tag) if mandatory and tag else None,
+        )
+        route = (target or key).decode()
+        self.structure_bytes, self.url_bytes = len(body), len(route)
+        channel = CONFIRM_CHANNEL if tag else PLAIN_CHANNEL
+        return Envelope(channel, exchange, route, properties, mandatory=mandatory).single(body, frame_max)
+
+    def said(self, says: Iterable[Say], known: Known) -> list[bytes]:
+        """The messages of a dialogue, ready to be written; nobody answers them."""
+        connection = self._connected()
+        made = []
+        for say in says:
+            try:
+                request = Request(say, known, ("id", "seq"))
+            except InputError as error:
+                raise LinkError(error.message, hint=error.hint) from error
+            number = str(next(self._ids))
+            made.append(self.letter(request, {"id": number, "seq": number}, connection.frame_max))
+        return made
 
     # ── confirms ─────────────────────────────────────────────────────────────────────────────────────────────────
 

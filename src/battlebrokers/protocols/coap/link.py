@@ -7,6 +7,7 @@ Made by the registry, with a socket of its own: message ids are per address, and
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from battlebrokers.errors import LinkError
@@ -26,7 +27,7 @@ from battlebrokers.protocols.coap.observing import Observation
 from battlebrokers.protocols.coap.publisher import Publisher
 from battlebrokers.protocols.coap.talk import Exchange, Talk
 from battlebrokers.protocols.datagrams import Datagrams, resolve
-from battlebrokers.protocols.script import Say
+from battlebrokers.protocols.script import Known, Say, Script
 from battlebrokers.protocols.tls import why_unreachable
 from battlebrokers.protocols.wheel import wheel_of
 from battlebrokers.protocols.wrapping import Request, subscribing, unwrapped
@@ -36,13 +37,14 @@ PING_PATIENCE_S = 1.0
 SHORT_PATIENCE_S = 0.05
 _never_answer_pings: set[tuple[str, int]] = set()
 """Servers one of our links has waited for in vain; the others wait just for the network to say that nobody is there."""
+GOODBYE_TIMEOUT_S = 2.0
 WILDCARDS_NOT_SUPPORTED, SHARES_NOT_SUPPORTED = 0xA2, 0x9E
 
 
 class CoapLink(Publisher):
     """One CoAP device or client."""
 
-    __slots__ = ("_observations", "_opening", "_paused", "_streams", "_tokens")
+    __slots__ = ("_between", "_observations", "_paused", "_places", "_streams", "_tokens")
 
     capabilities = Capabilities(
         protocol="coap",
@@ -60,12 +62,15 @@ class CoapLink(Publisher):
 
     def __init__(self, endpoint: Endpoint, options: LinkOptions, listener: Listener) -> None:
         super().__init__(endpoint, options, listener)
-        self._opening = False
+        self._between = False
+        """Coming or going: that nobody is there is told to who waits for an answer, not as a loss."""
         self._observations: dict[str, Observation] = {}
         """By topic."""
         self._streams: dict[bytes, Observation] = {}
         """Of a dialect, by what is asked for; several topics may share one."""
         self._tokens: dict[bytes, Observation] = {}
+        self._places: dict[str, Known] = {}
+        """By topic: what the answers to its subscription gave to remember."""
         self._paused = False
 
     # ── opening and closing ──────────────────────────────────────────────────────────────────────────────────────
@@ -88,17 +93,17 @@ class CoapLink(Publisher):
             raise why_unreachable(error, self._place, source) from error
         talk.begin(self.socket)
         self.talk = talk
-        self._opening = True
+        self._between = True
         try:
             await self._knock(talk)
             received_ns = self.listener.now_ns()
             for say in self.script.login if self.script is not None else ():
-                await self._step(Request(say, {**self.options.known, **self.learned}, ("id",), url=True), "login")
+                self.learned.update(await self._step(self._around(say), "login"))
         except BaseException:
             self.abort()
             raise
         finally:
-            self._opening = False
+            self._between = False
         if self._paused:
             self.socket.pause()
         return Opened(session_present=False, reason=0, received_ns=received_ns)
@@ -123,8 +128,11 @@ class CoapLink(Publisher):
         if result:
             raise why_unreachable(ConnectionRefusedError(), self._place)
 
-    async def _step(self, request: Request, what: str) -> Message:
-        """Say one step of a dialect and wait for its answer."""
+    def _around(self, say: Say) -> Request:
+        return Request(say, {**self.options.known, **self.learned}, ("id",), url=True)
+
+    async def _step(self, request: Request, what: str) -> Known:
+        """Say one step of a dialect and wait for its answer; what it gives to remember."""
         talk = self.opened()
         answer: asyncio.Future[tuple[int, Message | None]] = asyncio.get_running_loop().create_future()
 
@@ -142,20 +150,34 @@ class CoapLink(Publisher):
         found = learned_from(request.say, message)
         if isinstance(found, str):
             raise LinkError(f"the answer of {self._place} to {what} has no {found!r}", code=Failure.UNEXPECTED)
-        self.learned.update(found)
-        return message
+        return found
 
     async def close(self) -> None:
-        """Stop observing, log out as the dialect says, close the socket."""
-        script = self.script
-        if self.talk is not None:
+        """Stop observing, undo and log out as the dialect says, close the socket."""
+        talk, script = self.talk, self.script
+        if talk is not None:
             for observation in self._tokens.values():
                 observation.cancel()
-            for say in script.logout if script is not None else ():
-                known = {**self.options.known, **self.learned}
-                ask = asked(self.endpoint, Request(say, known, ("id",), url=True), {"id": str(next(self.ids))})
-                self.talk.say(ask.code, ask.options, self.talk.fresh_token())
-        self.abort()
+            if script is not None:
+                await self._leave(script)
+        if self.talk is talk:
+            self.abort()
+
+    async def _leave(self, script: Script) -> None:
+        """As far as that is answered soon; one no does not keep us from saying the rest."""
+        undo = script.listening.undo if script.listening is not None else []
+        requests = [self._subscribing(say, topic, known) for topic, known in self._places.items() for say in undo]
+        requests += [self._around(say) for say in script.logout]
+        self._between = True
+        try:
+            async with asyncio.timeout(GOODBYE_TIMEOUT_S):
+                for request in requests:
+                    with contextlib.suppress(LinkError):
+                        await self._step(request, "our leaving")
+        except TimeoutError:
+            pass
+        finally:
+            self._between = False
 
     def abort(self) -> None:
         """Close the socket without a word; the server notices when a notification finds nobody."""
@@ -165,6 +187,7 @@ class CoapLink(Publisher):
         self._observations.clear()
         self._streams.clear()
         self._tokens.clear()
+        self._places.clear()
         self.forget()
         if talk is not None:
             talk.stop()
@@ -183,13 +206,14 @@ class CoapLink(Publisher):
             return Granted(wanted, -1, WILDCARDS_NOT_SUPPORTED)
         listening = self.script.listening if self.script is not None else None
         ask, address = None, b""
+        kept: Known = {}
         if listening is not None:
             if listening.way != "observe":
                 raise LinkError(f"CoAP clients observe; {listening.way!r} is not for them")
             for say in listening.steps:
-                await self._step(self._subscribing(say, wanted.filter), "a subscription")
+                kept |= await self._step(self._subscribing(say, wanted.filter, kept), "a subscription")
             if listening.fetch is not None:
-                request = self._subscribing(listening.fetch, wanted.filter)
+                request = self._subscribing(listening.fetch, wanted.filter, kept)
                 ask = asked(self.endpoint, request, {"id": str(next(self.ids))})
                 # The same request but for its id is the same stream: one observation serves all topics.
                 address = asked(self.endpoint, request, {"id": "0"}).encoded
@@ -207,6 +231,7 @@ class CoapLink(Publisher):
                 observation.address = address
         observation.topics += 1
         self._observations[wanted.filter] = observation
+        self._places[wanted.filter] = kept
         result = await observation.begin()
         if result < 0:
             self._dropped(wanted.filter)
@@ -217,8 +242,8 @@ class CoapLink(Publisher):
         qos = min(wanted.qos, 1)
         return Granted(wanted, qos, qos)
 
-    def _subscribing(self, say: Say, topic: str) -> Request:
-        return subscribing(say, self.options, topic, learned=self.learned, url=True)
+    def _subscribing(self, say: Say, topic: str, kept: Known) -> Request:
+        return subscribing(say, self.options, topic, learned={**self.learned, **kept}, url=True)
 
     async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
         """Stop observing them."""
@@ -228,8 +253,9 @@ class CoapLink(Publisher):
             observation = self._dropped(wanted.filter)
             if observation is not None:
                 observation.cancel()
-            for say in listening.undo if listening is not None else ():
-                await self._step(self._subscribing(say, wanted.filter), "an unsubscription")
+            kept = self._places.pop(wanted.filter, None)
+            for say in listening.undo if listening is not None and kept is not None else ():
+                await self._step(self._subscribing(say, wanted.filter, kept or {}), "an unsubscription")
 
     def _observed(self, token: bytes, message: Message) -> bool:
         observation = self._tokens.get(token)
@@ -276,7 +302,7 @@ class CoapLink(Publisher):
         talk = self.talk
         if source is not self.socket or talk is None:
             return
-        if self._opening:
+        if self._between:
             talk.fail(Failure.CLOSED)
             return
         # Offline first: who is told of a failure may want to publish at once.

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 from pamqp import body, commands, header
 
+from battlebrokers.contenders.dialogue import scripts_of
+from battlebrokers.contenders.reader import parse_contender
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.amqp.link import AmqpLink
 from battlebrokers.protocols.base import Endpoint, Failure, Held, LinkOptions, Outgoing, Subscription
 from battlebrokers.protocols.registry import make_link
-from battlebrokers.protocols.script import Listening, Notification, Say, Script
+from battlebrokers.protocols.script import Say, Script
 from support.amqp_server import AmqpServer, Peer
 from support.links import Ear, until
 
@@ -241,28 +243,56 @@ async def test_nobody_listening_is_said_in_words(free_port: int):
         await link.open()
 
 
-async def test_a_dialect_wraps_and_unwraps(server: AmqpServer):
-    script = Script(
-        protocol="amqp",
-        publish=Say(
-            "publish", target="in.${name}", json={"d": "${payload}", "t": "${topic}"}, headers={"exchange": "ex"}
-        ),
-        listening=Listening(fetch=Say("get", target="out.${topic|dots}.*", headers={"exchange": "ex"})),
-        notification=Notification(payload="$.d", encoding="base64", topic="$.t", when={"$.d": None}),
-        headers={"content_type": "application/json"},
-    )
-    link, ear, peer = await opened(server, script=script, known={"name": "n1"})
-    link.publish(one(0, b"\x00\xff"))
+DIALECT = """\
+name: letters
+about: Letters at an exchange of its own.
+run: {external: true}
+ports: {amqp: 5672}
+endpoints: {amqp: "amqp://${host}:${port.amqp}"}
+speak:
+  amqp:
+    headers: {content_type: application/json}
+    login: {publish: "hello", headers: {exchange: ex}, json: {i: "${name}"}}
+    publish: {publish: "in.${name}", headers: {exchange: ex}, json: {d: "${payload}", t: "${topic}"}}
+    subscribe:
+      steps:
+        - {subscribe: "out.${topic|dots}.*", headers: {exchange: ex}}
+        - {publish: "want", text: "${topic}"}
+        - {subscribe: "all.#"}
+      undo: {publish: "enough", text: "${topic}"}
+    notification: {when: {$.d: "*"}, payload: $.d, topic: $.t}
+    logout: {publish: "bye", text: "${name}"}
+"""
+
+
+def dialect() -> Script:
+    return scripts_of(parse_contender(DIALECT, "letters.yaml"))["amqp"]
+
+
+async def said(peer: Peer) -> tuple[str, str, bytes]:
+    """Exchange, routing key and body of the next message the client publishes."""
     published = await peer.until("Basic.Publish")
-    assert (published.exchange, published.routing_key) == ("ex", "in.n1")  # type: ignore[attr-defined]
     _, head = await peer.read()
-    assert head.properties.content_type == "application/json"  # type: ignore[attr-defined]
     _, text = await peer.read()
-    assert text.value == b'{"d":"AP8=","t":"a/b"}'  # type: ignore[attr-defined]
+    assert head.properties.content_type == "application/json"  # type: ignore[attr-defined]
+    return published.exchange, published.routing_key, text.value  # type: ignore[attr-defined]
+
+
+async def bound(peer: Peer, name: str = "Queue.Bind") -> tuple[str, str]:
+    got = await peer.until(name)
+    peer.usual(1, got)
+    return got.exchange, got.routing_key  # type: ignore[attr-defined]
+
+
+async def test_a_dialect_wraps_and_unwraps(server: AmqpServer):
+    link, ear, peer = await opened(server, script=dialect(), known={"name": "n1"})
+    assert await said(peer) == ("ex", "hello", b'{"i":"n1"}')
+    link.publish(one(0, b"\x00\xff"))
+    assert await said(peer) == ("ex", "in.n1", b'{"d":"AP8=","t":"a/b"}')
     asking = asyncio.create_task(link.subscribe([Subscription("a/b", 1), Subscription("a/+", 1)]))
-    bound = await peer.until("Queue.Bind")
-    assert (bound.exchange, bound.routing_key) == ("ex", "out.a.b.*")  # type: ignore[attr-defined]
-    peer.usual(1, bound)
+    assert await bound(peer) == ("ex", "out.a.b.*")
+    assert await said(peer) == ("amq.topic", "want", b"a/b")
+    assert await bound(peer) == ("amq.topic", "all.#")
     peer.usual(1, await peer.until("Basic.Consume"))
     assert [granted.qos for granted in await asking] == [1, -1]
     for tag, text in enumerate([b'{"d":"AP8=","t":"a/b"}', b"{", b'{"other":1}', b'{"d":"%"}'], 1):
@@ -271,3 +301,50 @@ async def test_a_dialect_wraps_and_unwraps(server: AmqpServer):
     assert [(message.topic, message.payload) for message in ear.messages] == [(b"a/b", b"\x00\xff")]
     assert link.held is Held.NO
     link.abort()
+
+
+async def test_a_dialect_takes_back_what_it_bound_where_it_bound_it(server: AmqpServer):
+    link, _, peer = await opened(server, script=dialect(), known={"name": "n1"})
+    asking = asyncio.create_task(link.subscribe([Subscription("a/b", 1), Subscription("c/d", 1)]))
+    for key in ("out.a.b.*", "out.c.d.*"):
+        assert await bound(peer) == ("ex", key)
+        assert await bound(peer) == ("amq.topic", "all.#")
+        if key == "out.a.b.*":
+            peer.usual(1, await peer.until("Basic.Consume"))
+    await asking
+    leaving = asyncio.create_task(link.unsubscribe([Subscription("a/b", 1)]))
+    assert await bound(peer, "Queue.Unbind") == ("ex", "out.a.b.*")
+    # The other filter still needs all.#; so the next word is the dialect's own.
+    assert await said(peer) == ("amq.topic", "enough", b"a/b")
+    await leaving
+    closing = asyncio.create_task(link.close())
+    assert await said(peer) == ("amq.topic", "enough", b"c/d")
+    assert await said(peer) == ("amq.topic", "bye", b"n1")
+    peer.usual(0, await peer.until("Connection.Close"))
+    peer.writer.close()
+    await closing
+
+
+async def test_a_kept_session_is_left_where_it_was_bound_and_not_undone(server: AmqpServer):
+    settings = LinkOptions("kept", clean=False, script=dialect(), known={"name": "n1"}, connect_timeout_s=10.0)
+    kept = make_link("amqp", Endpoint("tcp", "127.0.0.1", server.port, ""), settings, Ear())
+    opening = asyncio.create_task(kept.open())
+    peer = await server.welcome()
+    # Both queues of the session are still there.
+    assert await said(peer) == ("ex", "hello", b'{"i":"n1"}')
+    assert (await opening).session_present
+    leaving = asyncio.create_task(kept.unsubscribe([Subscription("a/b", 1)]))
+    assert await bound(peer, "Queue.Unbind") == ("ex", "out.a.b.*")
+    assert await bound(peer, "Queue.Unbind") == ("amq.topic", "all.#")
+    assert await said(peer) == ("amq.topic", "enough", b"a/b")
+    await leaving
+    asking = asyncio.create_task(kept.subscribe([Subscription("c/d", 1)]))
+    assert await bound(peer) == ("ex", "out.c.d.*")
+    assert await said(peer) == ("amq.topic", "want", b"c/d")
+    await bound(peer)
+    await asking
+    closing = asyncio.create_task(kept.close())
+    assert await said(peer) == ("amq.topic", "bye", b"n1"), "a kept subscription is not undone"
+    peer.usual(0, await peer.until("Connection.Close"))
+    peer.writer.close()
+    await closing

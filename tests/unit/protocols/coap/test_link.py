@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
 import pytest
+from aiocoap import CON
 from aiocoap.numbers.codes import Code
 from aiocoap.optiontypes import OpaqueOption
 
@@ -474,3 +475,55 @@ async def test_a_refused_login_is_a_link_error_with_the_code(make, peer: CoapPee
         await opening
     assert caught.value.code == 403
     assert link.held is Held.OFFLINE
+
+
+async def test_a_dialect_undoes_each_subscription_and_logs_out_when_it_leaves(make, peer: CoapPeer):
+    script = Script(
+        protocol="coap",
+        listening=Listening(
+            way="observe",
+            steps=[Say("post", target="/subscriptions", text="${topic}", keep={"subscription": "$.id"})],
+            fetch=Say("get", target="/told/${subscription}"),
+            undo=[Say("delete", target="/subscriptions/${subscription}")],
+        ),
+        logout=[Say("post", target="/logout", json={"name": "${name}"})],
+    )
+    link, ear = await opened(make, script=script, known={"name": "n1"})
+    asking = asyncio.create_task(link.subscribe([Subscription("a"), Subscription("b"), Subscription("c")]))
+    for _ in range(6):
+        request = await peer.request()
+        if request.code == Code.POST:
+            peer.answer(request, Code.CREATED, b'{"id": "s-%s"}' % request.payload)
+        else:
+            peer.answer(request, Code.CONTENT, b"", observe=1)
+    assert [granted.qos for granted in await asking] == [0, 0, 0]
+    leaving = asyncio.create_task(link.unsubscribe([Subscription("b")]))
+    assert (await peer.request()).opt.observe == 1
+    request = await peer.request()
+    assert (request.code, request.opt.uri_path) == (Code.DELETE, ("subscriptions", "s-b"))
+    peer.answer(request, Code.DELETED)
+    await leaving
+    closing = asyncio.create_task(link.close())
+    last = []
+    while not (last and last[-1].opt.uri_path == ("logout",)):
+        last.append(await peer.request())
+        if last[-1].mtype == CON:
+            # A no to one does not keep the rest from being said.
+            peer.answer(last[-1], Code.NOT_FOUND if last[-1].opt.uri_path[-1] == "s-a" else Code.DELETED)
+    await closing
+    assert [request.opt.uri_path for request in last if request.code == Code.DELETE] == [
+        ("subscriptions", "s-a"), ("subscriptions", "s-c"),
+    ]  # fmt: skip
+    assert last[-1].payload == b'{"name":"n1"}'
+    assert link.held is Held.OFFLINE
+    assert not ear.closings
+
+
+async def test_who_leaves_a_server_that_is_gone_is_not_kept_and_told_of_no_loss(make, peer: CoapPeer):
+    script = Script(protocol="coap", logout=[Say("post", target="/logout", text="x")] * 3)
+    link, ear = await opened(make, script=script)
+    peer.vanish()
+    await asyncio.sleep(0)
+    await link.close()
+    assert link.held is Held.OFFLINE
+    assert not ear.closings
