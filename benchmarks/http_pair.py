@@ -9,7 +9,16 @@ from collections.abc import Sequence
 import aiohttp
 import uvloop
 
-from battlebrokers.protocols.base import Arrivals, Completion, Endpoint, EqualArrivals, Link, LinkOptions, Outgoing
+from battlebrokers.protocols.base import (
+    Arrivals,
+    Completion,
+    Endpoint,
+    EqualArrivals,
+    Failure,
+    Link,
+    LinkOptions,
+    Outgoing,
+)
 from battlebrokers.protocols.registry import make_link
 from benchmarks.rates import rate_after_start
 from benchmarks.serving import HOST
@@ -44,7 +53,7 @@ class Refill:
     def arrived_many(self, link: Link, at_ns: int, arrivals: Arrivals | EqualArrivals) -> None: ...
     def writable(self, link: Link) -> None: ...
     def closed(self, link: Link, detail: str, reason: int) -> None: ...
-    def malformed(self, link: Link, detail: str) -> None: ...
+    def malformed(self, link: Link, detail: str, kind: Failure = Failure.MALFORMED) -> None: ...
 
 
 def run_ours(port: int, seconds: float) -> float:

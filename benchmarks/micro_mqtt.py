@@ -20,7 +20,16 @@ import numpy as np
 import psutil
 import uvloop
 
-from battlebrokers.protocols.base import Arrivals, Completion, Endpoint, EqualArrivals, Link, LinkOptions, Outgoing
+from battlebrokers.protocols.base import (
+    Arrivals,
+    Completion,
+    Endpoint,
+    EqualArrivals,
+    Failure,
+    Link,
+    LinkOptions,
+    Outgoing,
+)
 from battlebrokers.protocols.mqtt.connection import Connection
 from battlebrokers.protocols.mqtt.link import MqttLink
 from battlebrokers.protocols.mqtt.packets import ConnAck
@@ -42,7 +51,7 @@ class Ear:
     def arrived_many(self, link: Link, at_ns: int, arrivals: Arrivals | EqualArrivals) -> None: ...
     def writable(self, link: Link) -> None: ...
     def closed(self, link: Link, detail: str, reason: int) -> None: ...
-    def malformed(self, link: Link, detail: str) -> None: ...
+    def malformed(self, link: Link, detail: str, kind: Failure = Failure.MALFORMED) -> None: ...
 
 
 class Nowhere(asyncio.Transport):

@@ -24,6 +24,7 @@ from battlebrokers.protocols.base import (
     Completion,
     Endpoint,
     EqualArrivals,
+    Failure,
     Link,
     LinkOptions,
     Outgoing,
@@ -84,7 +85,7 @@ class Refill:
     def closed(self, link: Link, detail: str, reason: int) -> None:
         self.dropped += 1
 
-    def malformed(self, link: Link, detail: str) -> None:
+    def malformed(self, link: Link, detail: str, kind: Failure = Failure.MALFORMED) -> None:
         self.failed += 1
 
 

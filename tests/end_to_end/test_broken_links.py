@@ -6,26 +6,38 @@ MQTT's are in test_failures.py; what each link makes of nonsense is in its unit 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import json
 import os
 import signal
+import socket
+import socketserver
+import ssl
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from websockets.asyncio.server import ServerConnection, broadcast, serve
+from websockets.exceptions import ConnectionClosed
 
 from battlebrokers.analysis.conclusion import conclude
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.errors import BattleError, EnvironmentNotReady, ExitCode
+from battlebrokers.report.terminal import run_lines
 from battlebrokers.run.orchestrator import Glimpse, Orchestrator, RunRequest
 from battlebrokers.scenario.reader import load_scenario
 from battlebrokers.tables import CLOCKS, DELIVERIES, PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder
+from support.certificates import Authority
 from support.middleware.described import described
 from support.middleware.process import contract_server
 from support.runs import run_for_real, write_scenario
+from support.websocket_hub import FILE as HUB
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -145,17 +157,18 @@ ports: {http: PORT}
 endpoints: {http: "http://${host}:${port.http}"}
 ready: {get: /}
 speak:
-  http: {publish: {post: "/messages", json: {data: "${payload}"}, is: {$.ok: true}}}
+  http: {answer_within_s: 4, publish: {post: "/messages", json: {data: "${payload}"}, is: {$.ok: true}}}
 """
 SPEAKERS = """
 name: speakers
 protocol: http
 fleets:
-  air: {devices: 6, topic: "a/{device}", payload: {random_bytes: 30}, every: 10/s, at_most: 10}
+  air: {devices: 7, topic: "a/{device}", payload: {random_bytes: 30}, every: 10/s, at_most: 5}
 phases: {measure: 30s, drain: 5s, quiet: 500ms, until_silent: true}
 """
 GOOD = b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"ok": true}'
 SLOWLY = b""
+NEVER = b"never"
 ANSWERS = [
     GOOD,
     b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\nno",
@@ -163,6 +176,7 @@ ANSWERS = [
     b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{not json",
     b"closed",
     SLOWLY,
+    NEVER,
 ]
 
 
@@ -181,6 +195,10 @@ async def moody(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, mood
             if answer == SLOWLY:
                 await asyncio.sleep(1.5)
                 answer = GOOD
+            if answer == NEVER:
+                # A stall: the connection stays until the other side has had enough.
+                await reader.read()
+                break
             writer.write(b"" if answer == b"closed" else answer)
             if answer == b"closed" or b"500\r\n" in answer:
                 break
@@ -202,11 +220,131 @@ async def test_every_wrong_answer_is_in_the_ledger_by_its_kind(tmp_path, analyst
     assert folder.read_manifest().state == "finished"
     analyst.analyze(str(folder.path))
     summary = conclude(folder).summary
-    assert (summary.messages.planned, summary.messages.sent, summary.messages.acked) == (60, 60, 20)
-    assert summary.messages.failures == {"status 500": 10, "truncated": 10, "unexpected answer": 10, "closed": 10}
-    assert (summary.middleware.successful, summary.middleware.failed) == (20, 40)
+    assert (summary.messages.planned, summary.messages.sent, summary.messages.acked) == (35, 35, 10)
+    kinds = ("status 500", "truncated", "unexpected answer", "closed", "timeout")
+    assert summary.messages.failures == dict.fromkeys(kinds, 5)
+    assert (summary.middleware.successful, summary.middleware.failed) == (10, 25)
     assert exit_code(summary) in (ExitCode.EXPECTATION_FAILED, ExitCode.VOID), "nobody needs to expect that they work"
     promise = next(one for one in summary.expectations if one.text == "every publish gets through")
-    assert promise.measured.startswith("40 of 60 did not: 10 refused, 30 failed (")
+    assert promise.measured.startswith("25 of 35 did not: 5 refused, 20 failed (")
     # The slow ones are slow in the figures, not failed.
     assert summary.middleware.publish_ms.max >= 1500
+
+
+SHY = """\
+name: shy
+about: Speaks TLS with some.
+run: {external: true}
+ports: {http: PORT}
+endpoints: {http: "https://${host}:${port.http}"}
+speak:
+  http: {window: 1, publish: {post: "/messages", json: {data: "${payload}"}, is: {$.ok: true}}}
+"""
+
+
+@contextlib.contextmanager
+def shy_server(certificate: tuple[Path, Path]) -> Iterator[int]:
+    """Answers every second ClientHello with something that is no TLS; each connection takes three requests."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    hellos = itertools.count()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            # Who only looks whether somebody is there says nothing.
+            if not self.request.recv(1, socket.MSG_PEEK):
+                return
+            if next(hellos) % 2 == 0:
+                self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                return
+            with contextlib.suppress(OSError), context.wrap_socket(self.request, server_side=True) as secure:
+                stream = secure.makefile("rb")
+                for _ in range(3):
+                    head = b"".join(iter(stream.readline, b"\r\n"))
+                    lines = head.lower().split(b"\r\n")
+                    stream.read(int(next(line.split(b":")[1] for line in lines if b"content-length" in line)))
+                    secure.sendall(GOOD)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+@pytest.mark.spark
+def test_tls_errors_are_told_as_such_of_connects_and_of_publishes(tmp_path, analyst):
+    authority = Authority(tmp_path)
+    scenario = SPEAKERS.replace("devices: 7", "devices: 2") + f"tls: {{ca: {authority.path}}}\n"
+    with shy_server(authority.sign("shy", server=True)) as port:
+        spec = tmp_path / "shy.yaml"
+        spec.write_text(SHY.replace("PORT", str(port)))
+        folder = run_for_real(write_scenario(tmp_path, scenario), str(spec), tmp_path / "runs")
+    analyst.analyze(str(folder.path))
+    conclusion = conclude(folder)
+    summary = conclusion.summary
+    assert summary.state == "finished"
+    assert set(summary.actions["connect"].failures) == {"TLS"}
+    assert set(summary.messages.failures) == {"TLS"}
+    assert summary.messages.acked + summary.messages.failures["TLS"] == summary.messages.planned == 10
+    told = "\n".join(line.plain for line in run_lines(conclusion))
+    assert f"publishes without success: TLS {summary.messages.failures['TLS']}" in told
+    assert f"connect without success: TLS {summary.actions['connect'].failures['TLS']}" in told
+
+
+WHIMS = (
+    HUB.replace("name: hub", "name: whims")
+    .replace("ports: {ws: 80}", "ports: {ws: PORT}")
+    .replace("    ids: $.id\n", "    ids: $.id\n    window: 1\n    answer_within_s: 2\n")
+)
+TALKERS = """
+name: talkers
+protocol: websocket
+fleets:
+  air: {devices: 5, topic: "a/{device}", payload: {random_bytes: 30}, every: 10/s, at_most: 4}
+clients:
+  told: {count: 1, subscribe: "a/#"}
+phases: {measure: 30s, drain: 5s, quiet: 500ms, until_silent: true}
+"""
+
+
+@pytest.mark.spark
+async def test_wrong_words_over_a_websocket_are_in_the_ledger_by_their_kind(tmp_path, analyst):
+    moods = itertools.cycle(["good", "no", "no JSON", "closed", "never"])
+    listeners: set[ServerConnection] = set()
+
+    async def whims(connection: ServerConnection) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            async for text in connection:
+                asked = json.loads(text)
+                if asked["do"] == "subscribe":
+                    listeners.add(connection)
+                mood = next(moods) if asked["do"] == "publish" else "good"
+                if mood == "closed":
+                    connection.transport.abort()
+                elif mood == "no JSON":
+                    await connection.send("{not json")
+                elif mood != "never":
+                    await connection.send(json.dumps({"id": asked["id"], "done": mood == "good"}))
+                told = {"event": "message", "topic": asked.get("topic"), "payload": asked.get("payload")}
+                if mood == "no":
+                    del told["payload"]
+                if asked["do"] == "publish" and mood in {"good", "no"}:
+                    broadcast(listeners, json.dumps(told))
+        listeners.discard(connection)
+
+    async with serve(whims, "127.0.0.1", 0, compression=None) as server:
+        spec = tmp_path / "whims.yaml"
+        spec.write_text(WHIMS.replace("PORT", str(next(iter(server.sockets)).getsockname()[1])))
+        loaded = load_scenario(str(write_scenario(tmp_path, TALKERS)))
+        folder = await Orchestrator(RunRequest(loaded, str(spec), 1, tmp_path / "runs")).run()
+    analyst.analyze(str(folder.path))
+    summary = conclude(folder).summary
+    assert (summary.state, summary.messages.planned, summary.messages.acked) == ("finished", 20, 4)
+    assert summary.messages.failures == dict.fromkeys(("closed", "malformed", "timeout", "unexpected answer"), 4)
+    assert summary.actions["lost"].failures == {"closed": 4}
+    assert summary.messages.wrong_arrivals == {"unreadable": 4}

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from battlebrokers.protocols.base import Arrivals, Completion, Endpoint, Link, LinkOptions
+from battlebrokers.protocols.base import Arrivals, Completion, Endpoint, Failure, Link, LinkOptions
 from battlebrokers.protocols.mqtt.connection import Connection
 from battlebrokers.protocols.mqtt.decode import decode
 from battlebrokers.protocols.mqtt.encode import encode
@@ -59,6 +59,7 @@ class Ear:
     writable_calls: int = 0
     closings: list[tuple[str, int]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    fault_kinds: list[Failure] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
     on_writable: Callable[[Link], None] | None = None
 
@@ -104,8 +105,9 @@ class Ear:
     def closed(self, link: Link, detail: str, reason: int) -> None:
         self.closings.append((detail, reason))
 
-    def malformed(self, link: Link, detail: str) -> None:
+    def malformed(self, link: Link, detail: str, kind: Failure = Failure.MALFORMED) -> None:
         self.faults.append(detail)
+        self.fault_kinds.append(kind)
 
     @property
     def payloads(self) -> list[bytes]:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from battlebrokers.analysis.columns import text_scalar
 from battlebrokers.analysis.facts import Facts, where
 from battlebrokers.analysis.model import Judged
+from battlebrokers.tables.publishes import FAILURES
 from battlebrokers.units import format_count
 
 _WHO = ("role", "node")
@@ -65,9 +66,15 @@ def _columns(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 
 def _why(answers: Iterable[tuple[str, int | None]], filters: list[str | None]) -> str:
     """The commonest answers, and the filters if any were asked for: `refused with 128; greenhouse/#`."""
-    reasons = Counter(outcome if reason is None else f"{outcome} with {reason}" for outcome, reason in answers)
+    reasons = Counter(_answer(outcome, reason) for outcome, reason in answers)
     named = Counter(name for name in filters if name)
     return "; ".join(_commonest(counter) for counter in (reasons, named) if counter)
+
+
+def _answer(outcome: str, reason: int | None) -> str:
+    if not reason:
+        return outcome
+    return FAILURES.get(reason, outcome) if reason < 0 else f"{outcome} with {reason}"
 
 
 def _commonest(counter: Counter[str]) -> str:

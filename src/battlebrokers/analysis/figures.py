@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from battlebrokers.analysis.attempts import failed_attempts, failures_of, wrong_arrivals
 from battlebrokers.analysis.columns import numbers_of, sums_by
 from battlebrokers.analysis.facts import MEASURE, Facts, total, where
 from battlebrokers.analysis.latency import LEVELS, percentiles
@@ -38,6 +39,7 @@ def messages(facts: Facts) -> Messages:
         **{name: total(sending, name) for name in ("planned", "sent", "acked")},
         **{name: total(ledger, name) for name in (*_LEDGER_COUNTS, *_MORE_COUNTS)},
         failures=failures(facts),
+        wrong_arrivals=wrong_arrivals(facts),
     )
 
 
@@ -102,7 +104,7 @@ def times(facts: Facts) -> Times:
 
 def actions(facts: Facts) -> dict[str, Action]:
     """Connects, subscribes, … by kind, timed exactly from the recorded operations."""
-    found = {}
+    found, attempts = {}, failed_attempts(facts)
     for kind in sorted(set(facts.actions["kind"].to_pylist())):
         rows = where(facts.actions, kind=kind)
         good = where(rows, outcome="ok")
@@ -110,6 +112,7 @@ def actions(facts: Facts) -> dict[str, Action]:
             n=total(rows, "n"),
             failed=total(rows, "n") - total(good, "n"),
             latency_ms=_action_percentiles(facts, kind, good),
+            failures=failures_of(attempts, kind),
         )
     return found
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from battlebrokers.analysis.attempts import WRONG_ARRIVALS
 from battlebrokers.analysis.columns import int64_array
 from battlebrokers.analysis.facts import MEASURE, Facts, where
 from battlebrokers.analysis.findings import SEVERITIES, Evidence, Finding, Severity
 from battlebrokers.analysis.losses import where_lost
-from battlebrokers.analysis.model import Summary
+from battlebrokers.analysis.model import Action, Summary
 from battlebrokers.analysis.stalls import stalls
 from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.units import format_count, format_duration, format_percent, format_size
@@ -24,6 +25,7 @@ SLOW_FLEET_RATIO, SLOW_FLEET_MS = 5.0, 5.0
 LONG_TAIL_RATIO = 50.0
 GROWTH_RATIO, GROWTH_BYTES = 1.5, 32 << 20
 UNFAIR_JAIN = 0.9
+_KINDS_SHOWN = 3
 
 _IN_MEASURE = "phase = 'measure'"
 
@@ -168,14 +170,15 @@ def _unfair(_facts: Facts, summary: Summary) -> Iterator[Finding]:
 def _connections(facts: Facts, summary: Summary) -> Iterator[Finding]:
     for kind, action in summary.actions.items():
         if kind == "lost":
-            sentence = f"{format_count(action.n)} connections broke during the run."
+            sentence = f"{format_count(action.n)} connections broke during the run{_why(action)}."
             yield _finding("connections-lost", "warning", sentence, "measures/actions", "kind = 'lost'", action.n)
         elif action.failed:
-            sentence = f"{format_count(action.failed)} of {format_count(action.n)} {kind} attempts failed."
+            tried = f"{format_count(action.failed)} of {format_count(action.n)}"
+            sentence = f"{tried} {kind} attempts failed{_why(action)}."
             rows = f"kind = '{kind}' AND outcome <> 'ok'"
             yield _finding(f"{kind}-failures", "warning", sentence, "measures/actions", rows, action.failed)
     counters: list[tuple[str, Severity, str]] = [
-        ("malformed", "warning", "packets from the broker were malformed"),
+        *((name, "warning", words) for name, words in WRONG_ARRIVALS.items()),
         ("reconnects", "info", "reconnects were needed"),
     ]
     for name, severity, words in counters:
@@ -183,6 +186,11 @@ def _connections(facts: Facts, summary: Summary) -> Iterator[Finding]:
         if count:
             sentence = f"{format_count(count)} {words}."
             yield _finding(name, severity, sentence, "manifest", f"workers.counters.{name}", count)
+
+
+def _why(action: Action) -> str:
+    kinds = [f"{kind} {format_count(n)}" for kind, n in action.failures.items()]
+    return f" ({', '.join(kinds[:_KINDS_SHOWN])}{' …' if len(kinds) > _KINDS_SHOWN else ''})" if kinds else ""
 
 
 def _memory(facts: Facts, _summary: Summary) -> Iterator[Finding]:

@@ -74,6 +74,10 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, int],
         _about("Refused and failed publishes by kind: `timeout`, `closed`, `status 500`, `reason 151`, …"),
     ] = {}
+    wrong_arrivals: Annotated[
+        dict[str, int],
+        _about("What came in and was no message: `malformed` bytes, `unreadable` for the contender's file."),
+    ] = {}
 
 
 class Publishing(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +160,9 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     n: Annotated[int, _about("How many were tried.")]
     failed: Annotated[int, _about("How many did not succeed.")]
     latency_ms: Annotated[Percentiles, _about("From asking to the answer.")]
+    failures: Annotated[
+        dict[str, int], _about("Those that did not succeed by kind: `timeout`, `closed`, `TLS`, `status 401`, …")
+    ] = {}
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from battlebrokers.clock import SECOND_NS
-from battlebrokers.devices.node import Node
+from battlebrokers.devices.node import Node, outcome_of
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.base import Granted, Link, Subscription
@@ -57,7 +57,7 @@ class Client(Node):
         for answer in answers:
             asked = answer.subscription
             granted = answer.qos if answer.qos >= 0 else None
-            outcome = "error" if detail else "ok" if granted is not None else "refused"
+            outcome = outcome_of(answer.reason) if detail else "ok" if granted is not None else "refused"
             self._operation(
                 "subscribe", started_ns, outcome, ended_ns=ended_ns, reason=answer.reason,
                 detail=detail or self._stands_for(asked.filter),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,10 @@ import yarl
 
 from battlebrokers.contenders.broker_url import BrokerUrl
 from battlebrokers.contenders.model import facts_of
+from battlebrokers.devices.node import outcome_of
 from battlebrokers.errors import ContenderError, InputError
 from battlebrokers.protocols import phrase
+from battlebrokers.protocols.base import Failure
 from battlebrokers.protocols.script import Known, Say, Script
 from battlebrokers.scenario.plan import ClientPlan, DevicePlan, Plan
 
@@ -215,7 +218,7 @@ class Controller:
         target, headers, body = rendered(say, who.known)
         started_ns = self._now_ns()
         what = f"{kind} of {who.role} {who.name}: {say.verb.upper()} {target}"
-        status, answer, detail = 0, b"", ""
+        status, reason, answer, detail = 0, 0, b"", ""
         try:
             url = yarl.URL(self._base + target, encoded=True)
             async with session.request(say.verb, url, headers=headers, data=body, allow_redirects=False) as response:
@@ -226,12 +229,14 @@ class Controller:
                     detail = self._count(answer)
                 who.kept.update(kept)
                 who.known.update(kept)
+                # A good status with the wrong words is no refusal.
+                reason = Failure.UNEXPECTED if detail and 200 <= status < 300 else status
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             detail = f"no proper answer ({str(error) or type(error).__name__})"
-        timed_out = not status and "timeout" in detail.lower()
-        outcome = "ok" if not detail else "refused" if status else "timeout" if timed_out else "error"
+            reason = _failure(error, begun=bool(status))
+        outcome = "ok" if not detail else outcome_of(reason)
         told = f"{what}: {detail}" if detail else f"{self.listed} listed" if kind == "list" else ""
-        self._record(kind, who, started_ns, outcome, status, told)
+        self._record(kind, who, started_ns, outcome, reason, told)
         if detail:
             said = answer[:_TOLD_BYTES].decode("utf-8", "replace").strip()
             raise ContenderError(
@@ -247,10 +252,10 @@ class Controller:
         self.listed = len(found)
         return ""
 
-    def _record(self, kind: str, who: _Subject, started_ns: int, outcome: str, status: int, detail: str) -> None:
+    def _record(self, kind: str, who: _Subject, started_ns: int, outcome: str, reason: int, detail: str) -> None:
         self.rows.append(
             (
-                "orchestrator", who.role, who.number, kind, started_ns, self._now_ns(), outcome, status or None, detail,
+                "orchestrator", who.role, who.number, kind, started_ns, self._now_ns(), outcome, reason, detail,
                 who.topic, None, None, None, None, False, None, 1,
             )
         )  # fmt: skip
@@ -271,6 +276,20 @@ class Controller:
         for failure in results:
             if failure is not None:
                 raise failure
+
+
+def _failure(error: Exception, *, begun: bool) -> Failure:
+    """Why there was no proper answer; `begun` is one whose head came."""
+    match error:
+        case TimeoutError():
+            return Failure.TIMEOUT
+        case aiohttp.ClientSSLError() | ssl.SSLError():
+            return Failure.TLS
+        case aiohttp.ClientPayloadError() | aiohttp.ClientConnectionError() if begun:
+            return Failure.TRUNCATED
+        case aiohttp.ClientConnectionError() | OSError():
+            return Failure.CLOSED
+    return Failure.MALFORMED
 
 
 def node_key(role: str, number: int) -> str:

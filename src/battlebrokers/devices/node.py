@@ -12,8 +12,16 @@ from battlebrokers.clock import SECOND_NS
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.backoff import backoff_delays
-from battlebrokers.protocols.base import Link
+from battlebrokers.protocols.base import Failure, Link
 from battlebrokers.scenario.plan import AwayPlan, ConnectionPlan
+
+NO_REASON = -1
+"""Nobody gave one: neither a code of the broker's, nor a `Failure`."""
+
+
+def outcome_of(code: int) -> str:
+    """What an operation that ended with a LinkError of this code is recorded as."""
+    return "refused" if code > 0 else "timeout" if code == Failure.TIMEOUT else "error"
 
 
 class Node:
@@ -55,8 +63,7 @@ class Node:
         try:
             opened = await self.link.open()
         except LinkError as error:
-            outcome = "refused" if error.code > 0 else "timeout" if "tim" in error.message.lower() else "error"
-            self._operation("connect", started_ns, outcome, reason=error.code, detail=error.message)
+            self._operation("connect", started_ns, outcome_of(error.code), reason=error.code, detail=error.message)
             self.refusal = error.message
             return False
         self.session_s = self._connection.lasts_s(opened.session_expiry_s)
@@ -166,7 +173,7 @@ class Node:
             await self._keep_trying()
 
     def _operation(
-        self, kind: str, started_ns: int, outcome: str, *, ended_ns: int | None = None, reason: int = -1,
+        self, kind: str, started_ns: int, outcome: str, *, ended_ns: int | None = None, reason: int = NO_REASON,
         detail: str = "", session_present: bool | None = None, subscription: tuple[Any, ...] = (None, None, None, None),
     ) -> None:  # fmt: skip
         self.stopwatch.recorder.operation(
@@ -177,7 +184,7 @@ class Node:
                 started_ns,
                 ended_ns if ended_ns is not None else self.stopwatch.now_ns(),
                 outcome,
-                reason if reason >= 0 else None,
+                None if reason == NO_REASON else reason,
                 detail,
                 *subscription,
                 session_present,

@@ -5,6 +5,7 @@ Links call it from the event loop; it fills the recorder's logs and a few live c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from battlebrokers.clock import Anchor
 from battlebrokers.devices.basket import Basket
 from battlebrokers.devices.header import Headers, headers_at, headers_every, ours_at, ours_every
-from battlebrokers.protocols.base import Arrivals, Completion, EqualArrivals, Link
+from battlebrokers.protocols.base import Arrivals, Completion, EqualArrivals, Failure, Link
 from battlebrokers.record.publish_log import OUTCOME_ACKED, OUTCOME_FAILED, OUTCOME_REFUSED
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.tables.message_header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION
@@ -53,7 +54,7 @@ class Stopwatch:
         self.acked = 0
         self.refused = 0
         self.failed = 0
-        self.malformed_packets = 0
+        self.wrong_arrivals: Counter[Failure] = Counter()
         self.live_response_ns: list[int] = []
         self._publishes = recorder.publishes
         self._deliveries = recorder.deliveries
@@ -150,9 +151,9 @@ class Stopwatch:
         """Tell the device or client that its connection broke."""
         cast("Owner", link.owner).dropped(detail, reason)
 
-    def malformed(self, link: Link, detail: str) -> None:  # noqa: ARG002
-        """Count bytes that are no protocol message."""
-        self.malformed_packets += 1
+    def malformed(self, link: Link, detail: str, kind: Failure = Failure.MALFORMED) -> None:  # noqa: ARG002
+        """Count what came in and is no message, by kind."""
+        self.wrong_arrivals[kind] += 1
 
     def take_live_ms(self) -> tuple[float, float]:
         """Median and 99th percentile of a sample of recent response times, in milliseconds; for progress only."""

@@ -293,8 +293,8 @@ class Listener(Protocol):
     def closed(self, link: Link, detail: str, reason: int) -> None:
         """The connection ended without our asking."""
 
-    def malformed(self, link: Link, detail: str) -> None:
-        """Bytes came in that are no valid protocol message; the link closes afterwards."""
+    def malformed(self, link: Link, detail: str, kind: Failure = Failure.MALFORMED) -> None:
+        """Bytes came in that are no valid protocol message, or (`UNEXPECTED`) a message no dialect can read."""
 
 
 class Basket(Protocol):

@@ -201,7 +201,7 @@ class Hearing(Link):
         pending = self.pending if heard.may_answer else None
         # Who asked for no notifications and waits for one answer has got that answer, such as it is.
         if not pending or (self.listens and heard.may_notify) or (self.script.ids and len(pending) > 1):
-            self.listener.malformed(self, f"no JSON: {shown(body)}")
+            self.listener.malformed(self, f"no JSON: {shown(body)}", Failure.UNEXPECTED)
             return
         serial = next(iter(pending))
         _, token, _, waiter = pending.pop(serial)
@@ -217,7 +217,7 @@ class Hearing(Link):
         notification = self.script.notification
         items = at_path(document, notification.each) if notification.each else (document,)
         if not isinstance(items, list | tuple):
-            self.listener.malformed(self, f"no list at {notification.each}: {shown(body)}")
+            self.listener.malformed(self, f"no list at {notification.each}: {shown(body)}", Failure.UNEXPECTED)
             items = ()
         share = wire_bytes // len(items) if items else 0
         unread = 0
@@ -233,7 +233,7 @@ class Hearing(Link):
             self.listener.arrived(self, at_ns, heard.flags, topic, payload, share)
         if unread:
             words = f"no payload in {notification.encoding} at {notification.payload or 'its place'}"
-            self.listener.malformed(self, f"{words}: {shown(body)}")
+            self.listener.malformed(self, f"{words}: {shown(body)}", Failure.UNEXPECTED)
         if notification.answer is not None:
             self._reply(notification.answer, document)
 
@@ -243,7 +243,8 @@ class Hearing(Link):
         for name, where in say.keep.items():
             value = picked(where, document, {}, 0)
             if value is None:
-                self.listener.malformed(self, f"a notification without {where}, which its answer needs")
+                words = f"a notification without {where}, which its answer needs"
+                self.listener.malformed(self, words, Failure.UNEXPECTED)
                 return
             values[name] = value
         try:
@@ -253,7 +254,7 @@ class Hearing(Link):
             target, body, _ = self.reply.render(values)
             self.say(target, body)
         except InputError as error:
-            self.listener.malformed(self, f"a notification cannot be answered: {error.message}")
+            self.listener.malformed(self, f"a notification cannot be answered: {error.message}", Failure.UNEXPECTED)
         except LinkError:
             # Whoever was told of the notification has closed the link.
             return

@@ -44,6 +44,14 @@ def run_lines(conclusion: Conclusion) -> Iterator[Text]:
     if summary.messages.failures:
         kinds = "   ".join(f"{kind} {format_count(n)}" for kind, n in summary.messages.failures.items())
         yield _line("", ("publishes without success: ", "dim"), (kinds, "bold red"))
+    for kind, action in summary.actions.items():
+        if action.failures:
+            why = "   ".join(f"{why} {format_count(n)}" for why, n in action.failures.items())
+            words = "connections that broke" if kind == "lost" else f"{kind} without success"
+            yield _line("", (f"{words}: ", "dim"), (why, "bold red"))
+    if summary.messages.wrong_arrivals:
+        kinds = "   ".join(f"{kind} {format_count(n)}" for kind, n in summary.messages.wrong_arrivals.items())
+        yield _line("", ("arrivals that are no messages: ", "dim"), (kinds, "bold red"))
     yield from _cost(summary)
     yield from _resources(summary)
     yield from _trust(summary)

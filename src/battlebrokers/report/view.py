@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from battlebrokers.analysis.attempts import failed_attempts, summed_attempts
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.latency import percentiles
 from battlebrokers.analysis.metrics import METRICS
@@ -111,11 +112,10 @@ def ledger_rows(pool: Pool) -> list[dict[str, Any]]:
 
 def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
     """What went wrong, by kind: (where, what, how often), the most frequent first."""
-    summary = conclusion.summary
+    summary, facts = conclusion.summary, conclusion.facts
     rows = [
-        (f"{row['role']} {row['fleet']}", f"{row['kind']}: {row['outcome']}", row["n"])
-        for row in conclusion.facts.actions.to_pylist()
-        if row["outcome"] != "ok"
+        (f"{role} {fleet}".rstrip(), f"{kind}: {why}", n)
+        for (role, fleet, kind, why), n in (failed_attempts(facts) or summed_attempts(facts)).items()
     ]
     rows += [("publish", f"no success: {kind}", n) for kind, n in summary.messages.failures.items()]
     publishing = {
@@ -127,11 +127,12 @@ def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
     rows += [("deliver", words, getattr(summary.messages, name)) for name, words in ledger.items()]
     counters = {
         "malformed": "malformed packets",
+        "unreadable": "notifications that cannot be read",
         "recorder_overflow": "events not recorded",
         "connects_held": "connects that waited for earlier ones",
         "reconnects": "reconnects",
     }
-    for worker in conclusion.facts.manifest.workers:
+    for worker in facts.manifest.workers:
         rows += [(worker.name, words, worker.counters.get(name, 0)) for name, words in counters.items()]
     return sorted((row for row in rows if row[2]), key=lambda row: -row[2])
 

@@ -20,6 +20,7 @@ from battlebrokers.devices.device import Device
 from battlebrokers.devices.node import Node
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.pacing.schedule import NEVER, Schedule
+from battlebrokers.protocols.base import Failure
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.run.linking import Linking
 from battlebrokers.run.messages import Control, Finished, Prepare, Prepared, Progress
@@ -224,7 +225,8 @@ class Engine:
         nodes = (*self._clients, *self._devices)
         return {
             "recorder_overflow": self._recorder.overflow,
-            "malformed": watch.malformed_packets,
+            "malformed": watch.wrong_arrivals[Failure.MALFORMED],
+            "unreadable": watch.wrong_arrivals[Failure.UNEXPECTED],
             "sent": watch.sent,
             "acked": watch.acked,
             "refused": watch.refused,

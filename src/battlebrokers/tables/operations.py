@@ -16,7 +16,7 @@ OPERATIONS = Table(
         Column("started_ns", "int64", "When it began (run time); of a first connect at a planned rate, when it was due."),
         Column("ended_ns", "int64", "When it was answered or given up; null if the run ended first.", nullable=True),
         Column("outcome", "string", "`ok`, `refused`, `timeout`, `error`."),
-        Column("reason", "int16", "The broker's reason code or HTTP status if it gave one.", nullable=True),
+        Column("reason", "int16", "The broker's reason code or HTTP status if it gave one; without a proper answer: -2 timeout, -3 closed, -4 truncated, -5 malformed, -6 unexpected, -7 TLS.", nullable=True),
         Column("detail", "string", "What went wrong, the filter a spelled-out topic stands for, or how many a `list` found; else empty."),
         Column("filter", "string", "The topic filter of a subscribe, without the share prefix, or the topic of a resource (with a data model the name of the resource); null otherwise.", nullable=True),
         Column("share", "string", "The shared-subscription group; null when not shared.", nullable=True),

@@ -116,7 +116,8 @@ class AmqpLink(Publisher):
                 self.connection = None
             if isinstance(error, TimeoutError):
                 stage = "did not let us in" if made is not None else "could not be reached, or is no AMQP broker,"
-                raise LinkError(f"{self._place} {stage} within {options.connect_timeout_s:g} s") from None
+                words = f"{self._place} {stage} within {options.connect_timeout_s:g} s"
+                raise LinkError(words, code=Failure.TIMEOUT) from None
             if isinstance(error, LinkError) and made is not None:
                 raise LinkError(f"{self._place}: {error.message}", hint=error.hint, code=error.code) from error
             raise
@@ -160,7 +161,7 @@ class AmqpLink(Publisher):
         )
         found = [] if options.clean else await self._kept_queues(made)
         if made.gone:
-            raise LinkError("the broker accepted the connection and closed it at once")
+            raise LinkError("the broker accepted the connection and closed it at once", code=Failure.CLOSED)
         made.started = None
         self.begin(made)
         if self.reading_paused:
@@ -339,7 +340,8 @@ class AmqpLink(Publisher):
             async with asyncio.timeout(timeout_s):
                 yield
         except TimeoutError:
-            raise LinkError(f"{self._place} did not answer {what} within {timeout_s:g} s") from None
+            words = f"{self._place} did not answer {what} within {timeout_s:g} s"
+            raise LinkError(words, code=Failure.TIMEOUT) from None
 
     def arrived(self, at_ns: int, flags: int, topic: bytes, payload: bytes, wire_bytes: int) -> None:
         """One message came in; a dialect says where its payload is."""
@@ -349,7 +351,8 @@ class AmqpLink(Publisher):
             return
         found = unwrapped(script.notification, payload, topic)
         if found is None:
-            self.listener.malformed(self, f"a message of {len(payload)} bytes is no notification")
+            words = f"a message of {len(payload)} bytes is no notification"
+            self.listener.malformed(self, words, Failure.UNEXPECTED)
             return
         for name, inner in found:
             self.listener.arrived(self, at_ns, flags, name, inner, wire_bytes)

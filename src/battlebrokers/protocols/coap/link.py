@@ -285,7 +285,7 @@ class CoapLink(Publisher):
             # A sign of life: there is nothing in it to be misread.
             return
         if found is None:
-            self._malformed(f"a notification of {len(message.payload)} bytes cannot be read")
+            self._malformed(f"a notification of {len(message.payload)} bytes cannot be read", Failure.UNEXPECTED)
             return
         for name, payload in found:
             self.listener.arrived(self, at_ns, flags, name, payload, max(message.size, len(payload)))
@@ -317,8 +317,8 @@ class CoapLink(Publisher):
         if source is self.socket:
             self.listener.writable(self)
 
-    def _malformed(self, detail: str) -> None:
-        self.listener.malformed(self, detail)
+    def _malformed(self, detail: str, kind: Failure = Failure.MALFORMED) -> None:
+        self.listener.malformed(self, detail, kind)
 
     def pause_reading(self) -> None:
         """Read no more; the kernel drops what its buffer cannot hold."""

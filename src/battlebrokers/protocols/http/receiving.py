@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from battlebrokers.errors import LinkError
-from battlebrokers.protocols.base import Granted, Subscription
+from battlebrokers.protocols.base import Failure, Granted, Subscription
 from battlebrokers.protocols.http.callbacks import CallbackServer, Caller, answer_bytes, callback_server
 from battlebrokers.protocols.http.connection import Connection
 from battlebrokers.protocols.http.fetching import Fetch
@@ -212,7 +212,7 @@ class Reception:
         try:
             messages = messages_in(self._dialect.script.notification, body)
         except Unreadable as fault:
-            self.malformed(str(fault))
+            link.listener.malformed(link, str(fault), Failure.UNEXPECTED)
             return 0
         if not messages:
             return 0

@@ -7,12 +7,14 @@ link's session. What comes in is its base class's work.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from battlebrokers.errors import LinkError
+from battlebrokers.protocols.base import Failure
 from battlebrokers.protocols.mqtt.encode import encode
-from battlebrokers.protocols.mqtt.inbox import NO_REASON, Inbox
+from battlebrokers.protocols.mqtt.inbox import Inbox
 from battlebrokers.protocols.mqtt.malformed import (
     CLIENT_ID_INVALID,
     PROTOCOL_ERROR,
@@ -62,7 +64,8 @@ class Connection(Inbox):
         if self.ended is not None and not self.ended.done():
             self.ended.set_result(None)
         if not self.gone:
-            self.end(f"the connection broke: {exc}" if exc else "the broker closed the connection", NO_REASON)
+            words = f"the connection broke: {exc}" if exc else "the broker closed the connection"
+            self.end(words, Failure.TLS if isinstance(exc, ssl.SSLError) else Failure.CLOSED)
 
     def pause_writing(self) -> None:
         """Our write buffer is full."""
@@ -113,7 +116,7 @@ class Connection(Inbox):
             self.doubted = True
             return now + 1
         silent_s = (now - self.heard_tick) * TICK_S
-        self.end(f"no answer to PINGREQ, the broker has been silent for {silent_s:.1f} s", NO_REASON)
+        self.end(f"no answer to PINGREQ, the broker has been silent for {silent_s:.1f} s", Failure.TIMEOUT)
         return 0
 
     def fail(self, fault: MalformedPacket) -> None:
@@ -126,7 +129,7 @@ class Connection(Inbox):
             # Some mistakes have a reason that only an answer to CONNECT may name.
             reason = PROTOCOL_ERROR if fault.reason in (UNSUPPORTED_VERSION, CLIENT_ID_INVALID) else fault.reason
             self.send(encode(Disconnect(reason), V5))
-        self.end(f"closed after malformed bytes: {fault}", fault.reason, last_words=True)
+        self.end(f"closed after malformed bytes: {fault}", Failure.MALFORMED, last_words=True)
 
     def end(self, detail: str, reason: int, *, last_words: bool = False) -> None:
         """Drop the socket and tell the link, once; `last_words` were just written and go out first."""

@@ -58,8 +58,6 @@ SHORT_BYTES = 130
 FEW_BYTES = SHORT_BYTES * MANY_EQUAL
 OURS = bytes([VERSION])
 """What payloads begin with that carry our header."""
-NO_REASON = -1
-"""The broker gave no reason code."""
 
 
 class Inbox(asyncio.Protocol):

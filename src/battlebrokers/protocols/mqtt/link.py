@@ -13,6 +13,7 @@ from battlebrokers.errors import LinkError
 from battlebrokers.protocols.base import (
     Capabilities,
     Endpoint,
+    Failure,
     Granted,
     Link,
     LinkOptions,
@@ -78,7 +79,7 @@ class MqttLink(Sender):
         except TimeoutError:
             self._discard(made)
             stage = "did not answer CONNECT" if made is not None else "could not be reached"
-            raise LinkError(f"{place} {stage} within {options.connect_timeout_s:g} s") from None
+            raise LinkError(f"{place} {stage} within {options.connect_timeout_s:g} s", code=Failure.TIMEOUT) from None
         except MalformedPacket as fault:
             self._discard(made)
             raise LinkError(f"{self.client_id} cannot introduce itself: {fault}", code=fault.reason) from fault
@@ -100,7 +101,7 @@ class MqttLink(Sender):
             self._discard(made)
             raise refusal(answer, self.version, place)
         if self.connection is not made:
-            raise LinkError(f"{place} accepted the connection and closed it at once")
+            raise LinkError(f"{place} accepted the connection and closed it at once", code=Failure.CLOSED)
         expiry_s = answer.properties.session_expiry_s
         return Opened(answer.session_present, answer.reason, self.welcome_ns, expiry_s)
 
@@ -168,7 +169,8 @@ class MqttLink(Sender):
         filters = tuple(FilterRequest(wanted.wire_filter, wanted.qos) for wanted in subscriptions)
         reasons = await self._request("SUBSCRIBE", lambda packet_id: Subscribe(packet_id, filters))
         if len(reasons) != len(filters):
-            raise LinkError(f"the broker answered {len(filters)} subscriptions with {len(reasons)} results")
+            words = f"the broker answered {len(filters)} subscriptions with {len(reasons)} results"
+            raise LinkError(words, code=Failure.MALFORMED)
         return [
             Granted(wanted, reason if reason <= 2 else -1, reason)
             for wanted, reason in zip(subscriptions, reasons, strict=True)
@@ -201,7 +203,8 @@ class MqttLink(Sender):
         try:
             return await asyncio.wait_for(answer, timeout_s)
         except TimeoutError:
-            raise LinkError(f"{name_of(self.endpoint)} did not answer {name} within {timeout_s:g} s") from None
+            words = f"{name_of(self.endpoint)} did not answer {name} within {timeout_s:g} s"
+            raise LinkError(words, code=Failure.TIMEOUT) from None
         finally:
             requests.pop(packet_id, None)
             if not requests and session.requests is requests:

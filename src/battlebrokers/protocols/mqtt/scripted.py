@@ -321,9 +321,9 @@ class ScriptedMqttLink(Talk):
         if was_ready:
             self.listener.closed(self, detail, reason)
 
-    def malformed(self, link: Link, detail: str) -> None:
+    def malformed(self, link: Link, detail: str, kind: Failure = Failure.MALFORMED) -> None:
         """Passed on."""
-        self.listener.malformed(self, detail)
+        self.listener.malformed(self, detail, kind)
 
     # ── a slow reader ────────────────────────────────────────────────────────────────────────────────────────────
 

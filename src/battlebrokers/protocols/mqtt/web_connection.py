@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from battlebrokers.protocols.base import Endpoint
+from battlebrokers.protocols.base import Endpoint, Failure
 from battlebrokers.protocols.frames import Unwrapper, close_frame, wrap
 from battlebrokers.protocols.mqtt.connection import Connection
-from battlebrokers.protocols.mqtt.inbox import NO_REASON
 from battlebrokers.protocols.mqtt.malformed import MalformedPacket
 from battlebrokers.protocols.upgrade import Handshake, WebSocketFault, handshake_request, new_key
 from battlebrokers.protocols.wheel import Wheel
@@ -76,7 +75,7 @@ class WebSocketConnection(Connection):
             self.transport.write(replies)
         if self.unwrapper.closed is not None and not self.gone:
             words = f"the broker closed the WebSocket with code {self.unwrapper.closed}"
-            self.end(words, NO_REASON, last_words=True)
+            self.end(words, Failure.CLOSED, last_words=True)
 
     def _unwrapped(self, data: bytes) -> bytes:
         if self.handshake is not None:
@@ -92,7 +91,9 @@ class WebSocketConnection(Connection):
     def _broken(self, fault: WebSocketFault) -> None:
         """A refused upgrade is an answer, not nonsense; everything else is."""
         if fault.status:
-            self.end(f"the WebSocket upgrade was refused: {fault}", NO_REASON)
+            # A status that agrees, in an answer that does not, is no refusal.
+            reason = fault.status if fault.status != 101 else Failure.MALFORMED
+            self.end(f"the WebSocket upgrade was refused: {fault}", reason)
         else:
             self.close_code = fault.close_code
             self.fail(MalformedPacket(str(fault)))

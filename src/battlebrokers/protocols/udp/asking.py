@@ -44,7 +44,8 @@ class Asking:
         except TimeoutError as error:
             raise LinkError(f"timeout: no answer to {what}", code=Failure.TIMEOUT) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise LinkError(f"no proper answer to {what}: {error}", code=Failure.CLOSED) from error
+            kind = Failure.TLS if isinstance(error, aiohttp.ClientSSLError) else Failure.CLOSED
+            raise LinkError(f"no proper answer to {what}: {error}", code=kind) from error
         if status not in say.statuses if say.statuses else not 200 <= status < 300:
             raise LinkError(f"it said no to {what}: {status} {shown(answer)}", code=status)
         document = read_json(answer) if say.keep or say.success else MISSING

@@ -194,7 +194,8 @@ class ScriptedUdpLink(UdpLink):
         for data in datagrams:
             found = unwrapped(self._script.notification, data, topic)
             if found is None:
-                self.listener.malformed(self, f"a datagram of {len(data)} bytes is no notification")
+                words = f"a datagram of {len(data)} bytes is no notification"
+                self.listener.malformed(self, words, Failure.UNEXPECTED)
                 continue
             for name, payload in found:
                 self.listener.arrived(self, at_ns, 0, name, payload, len(data))

@@ -95,7 +95,8 @@ class WebSocketLink(Talk):
                 connection = await self._connect(place)
         except TimeoutError:
             self._discard("it took too long")
-            raise LinkError(f"{place} did not answer within {options.connect_timeout_s:g} s: timeout") from None
+            words = f"{place} did not answer within {options.connect_timeout_s:g} s: timeout"
+            raise LinkError(words, code=Failure.TIMEOUT) from None
         if self.reading_paused:
             connection.transport.pause_reading()
         try:

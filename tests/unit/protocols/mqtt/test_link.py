@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from battlebrokers.errors import InputError, LinkError
-from battlebrokers.protocols.base import Endpoint, Granted, Held, LinkOptions, Outgoing, Subscription, Will
+from battlebrokers.protocols.base import Endpoint, Failure, Granted, Held, LinkOptions, Outgoing, Subscription, Will
 from battlebrokers.protocols.mqtt.link import MqttLink
 from battlebrokers.protocols.mqtt.packets import (
     ConnAck,
@@ -239,7 +239,7 @@ async def test_an_unexpected_end_is_told_once(broker: ScriptedBroker):
     peer = await joined(broker, link)
     peer.close()
     await until(lambda: ear.closings)
-    assert ear.closings == [("the broker closed the connection", -1)]
+    assert ear.closings == [("the broker closed the connection", Failure.CLOSED)]
     assert link.held is Held.OFFLINE
     assert link.room(0) == 0
     with pytest.raises(LinkError):
@@ -266,7 +266,7 @@ async def test_nonsense_ends_the_connection_and_is_told(broker: ScriptedBroker):
     await until(lambda: ear.closings)
     assert ear.payloads == [b"good"]
     assert len(ear.faults) == 1
-    assert ear.closings[0][1] == 0x81
+    assert ear.closings[0][1] == Failure.MALFORMED
     assert await peer.read() == Disconnect(0x81)
 
 
@@ -749,6 +749,7 @@ async def test_a_broker_that_fell_silent_is_given_up(broker: ScriptedBroker):
     await peer.expect(PingReq())
     await until(lambda: ear.closings)
     assert "no answer to PINGREQ" in ear.closings[0][0]
+    assert ear.closings[0][1] == Failure.TIMEOUT
     assert link.held is Held.OFFLINE
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from battlebrokers.errors import InputError, LinkError
-from battlebrokers.protocols.base import Endpoint, Held, LinkOptions, Outgoing, Subscription, TlsFiles, Will
+from battlebrokers.protocols.base import Endpoint, Failure, Held, LinkOptions, Outgoing, Subscription, TlsFiles, Will
 from battlebrokers.protocols.mqtt.link import MqttLink
 from battlebrokers.protocols.tls import tls_context
 from support.certificates import Authority
@@ -256,7 +256,7 @@ async def test_the_new_owner_of_a_name_is_told_to_the_old_one(make: Maker):
     await opened(make("twin", version="5"))
     await until(lambda: ear.closings)
     # Mosquitto 2.0 does not always say why.
-    assert ear.closings[0][1] in {0x8E, -1}
+    assert ear.closings[0][1] in {0x8E, Failure.CLOSED}
 
 
 async def test_a_delayed_will_is_not_spoken_when_the_device_returns(make: Maker):
