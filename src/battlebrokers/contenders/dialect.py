@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from battlebrokers.contenders.strict import OneOrMany, Strict
 from battlebrokers.protocols.script import ANSWER_WITHIN_S, Verb, Way
 
-VERBS: tuple[Verb, ...] = ("get", "post", "put", "patch", "delete", "send", "publish", "subscribe")
-REQUESTS: tuple[Verb, ...] = ("get", "post", "put", "patch", "delete")
+REQUESTS: tuple[Verb, ...] = ("get", "post", "put", "patch", "delete", "head", "options")
+VERBS: tuple[Verb, ...] = (*REQUESTS, "send", "publish", "subscribe")
 
 Protocol = Literal["mqtt", "http", "websocket", "coap", "amqp", "udp"]
 
@@ -74,11 +74,13 @@ class Step(Strict):
     """One thing to say, and what must come back. Texts are templates with `${name}`."""
 
     get: str | None = None
-    """The path and query of a request (HTTP, CoAP); likewise post, put, patch and delete."""
+    """The path and query of a request (HTTP, CoAP); likewise post, put, patch and delete; head and options (HTTP)."""
     post: str | None = None
     put: str | None = None
     patch: str | None = None
     delete: str | None = None
+    head: str | None = None
+    options: str | None = None
     send: Any = None
     """A message (WebSocket, UDP): a structure is sent as JSON, a text as it is."""
     publish: str | None = None
@@ -287,7 +289,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
 
 SAID_OVER: dict[str, tuple[Verb, ...]] = {
     "http": REQUESTS,
-    "coap": REQUESTS,
+    "coap": ("get", "post", "put", "patch", "delete"),
     "websocket": ("send",),
     "udp": ("send",),
     "mqtt": ("publish", "subscribe"),

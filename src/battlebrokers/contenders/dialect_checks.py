@@ -197,6 +197,8 @@ class _Checks:
             target = getattr(step, verb)
             if verb in REQUESTS and not target.startswith(("/", "${")):
                 yield (*path, verb), f"{target!r} is not a path", "it starts with /"
+        if step.head is not None and (step.is_.paths or any(where.startswith("$") for where in step.keep.values())):
+            yield (*path, "head"), "its answer has no body to look into", "statuses and `header:Name` are all it has"
         yield from _names(_said(step), path, known)
 
     @staticmethod

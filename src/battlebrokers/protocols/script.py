@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Verb = Literal["get", "post", "put", "patch", "delete", "send", "publish", "subscribe"]
+Verb = Literal["get", "post", "put", "patch", "delete", "head", "options", "send", "publish", "subscribe"]
 """`subscribe` (MQTT, AMQP) asks the broker for the topic or routing key in `target`."""
 Way = Literal["push", "callback", "stream", "poll", "observe"]
 """How notifications reach a client: on its own connection, at a listener of ours that the middleware calls, in a

@@ -186,6 +186,7 @@ def test_a_protocol_may_be_for_publishing_only() -> None:
         ("way: stream", "way: observe", "speak.http.subscribe.way: observe does not exist over http"),
         ('fetch: {get: "/subscribe/${uuid}"}, ', "", "has no `fetch`, the request that streams"),
         ('get: "/subscribe', 'get: "subscribe', "it starts with /"),
+        ("login: {post: /token", "login: {head: /token", "register.login.head: its answer has no body to look into"),
         ('[subscribe, "${topic}"]', '[subscribe, "${filter}"]', "${filter} is not known here"),
         ("{publish: message,", "{post: /message,", "speak.mqtt.publish.post: cannot be said here"),
         ("is: [201, 204]", "is: yes sir", "register.resource.is: is a status, a list of statuses, or {path: value}"),
@@ -281,3 +282,22 @@ def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield from paths_of(item, (*path, key))
+
+
+def test_http_says_all_verbs_and_coap_those_it_has() -> None:
+    over = """\
+name: small
+about: Small.
+run: {external: true}
+ports: {net: 5683}
+endpoints: {NAME: "NAME://${host}:${port.net}"}
+speak:
+  NAME:
+    login: [{options: "/"}, {head: "/x", keep: {tag: "header:ETag"}}]
+    publish: {put: "/${tag}", text: "${payload}"}
+"""
+    script = scripts_of(parse_contender(over.replace("NAME", "http"), "small.yaml"))["http"]
+    assert [step.verb for step in script.login] == ["options", "head"]
+    with pytest.raises(InputError) as caught:
+        parse_contender(over.replace("NAME", "coap"), "small.yaml")
+    assert "small.yaml:8: speak.coap.login.0.options: cannot be said here" in caught.value.message

@@ -80,6 +80,8 @@ class Connection(asyncio.Protocol):
             wheel.enter(self, wheel.tick + patience_ticks)
         self.deadline_tick = wheel.tick + patience_ticks
         self.doubted = False
+        # The answer to HEAD tells the length of a body that never comes.
+        self.reader.to_head = data.startswith(b"HEAD ")
         self.transport.write(data)
 
     @property

@@ -20,7 +20,7 @@ PAYLOAD = "payload"
 _RAW = "${payload}"
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 _NOT_IN_TARGET = re.compile(rb"[\x00-\x20\x7f]")
-_BODILESS = frozenset({"get", "delete", "head"})
+_BODILESS = frozenset({"get", "delete", "head", "options"})
 _CACHED_DIALECTS = 32
 
 

@@ -9,6 +9,7 @@ import json
 import numpy as np
 import pytest
 
+from battlebrokers.contenders.dialect import REQUESTS
 from battlebrokers.errors import InputError, LinkError
 from battlebrokers.protocols.base import (
     Completion,
@@ -363,7 +364,7 @@ async def test_answers_are_judged_by_status_and_document(
     link.abort()
 
 
-@pytest.mark.parametrize("verb", ["get", "post", "put", "patch", "delete"])
+@pytest.mark.parametrize("verb", REQUESTS)
 async def test_all_verbs(web: Web, verb: str):
     script = Script("http", publish=Say(verb, "/${topic}?p=${payload|base64}"))  # type: ignore[arg-type]
     ear = Ear()
@@ -375,6 +376,30 @@ async def test_all_verbs(web: Web, verb: str):
     asked.answer()
     await until(lambda: ear.acked == [0])
     link.abort()
+
+
+async def test_the_body_an_answer_to_head_speaks_of_is_not_waited_for(web: Web):
+    """And the connection serves the next request, whose answer has one."""
+    login = Say("get", "/login", keep={"key": "$.key"})
+    script = Script("http", login=[login], publish=Say("head", "/${key}?p=${payload|hex}"), logout=[login], window=1)
+    ear = Ear()
+    link = make(web, ear, script=script)
+    opening = asyncio.create_task(link.open())
+    (await web.asked()).answer(200, {"key": "k"})
+    await opening
+    for token in range(3):
+        await until(lambda: link.room(0))
+        link.publish(out(b"x", token=token))
+        asked = await web.asked()
+        assert (asked.method, asked.target) == ("HEAD", "/resources/k?p=78")
+        asked.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        await until(lambda token=token: len(ear.acked) == token + 1)
+    closing = asyncio.create_task(link.close())
+    (await web.asked()).answer(200, {"key": "k"})
+    await closing
+    assert ear.acked == [0, 1, 2]
+    assert not ear.refused
+    assert web.connections == 1
 
 
 @pytest.mark.parametrize(
