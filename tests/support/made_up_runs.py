@@ -74,7 +74,6 @@ class MadeUpRun:
     arrow: dict[str, list[pa.Table]] = field(default_factory=dict)
     defects: list[dict[str, str]] = field(default_factory=list)
     captures: list[CaptureFacts] = field(default_factory=list)
-    settings: dict[str, Any] = field(default_factory=dict)
 
     def phases(self) -> list[Phase]:
         at, found = self.started_ns, []
@@ -344,7 +343,6 @@ class MadeUpRun:
                 services=[ServiceFacts("broker", [1])],
             ),
             host=self.host,
-            settings=self.settings,
             versions={"battlebrokers": "0.1.0", "python": "3.11"},
             phases=self.phases(),
             workers=[

@@ -68,7 +68,9 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     late: Annotated[int, _about("Arrived only after the drain began (part of delivered).")]
     duplicates_flagged: Annotated[int, _about("Duplicates the broker marked with DUP.")]
     retained: Annotated[int, _about("Kept messages among the delivered.")]
-    by_order: Annotated[int, _about("Delivered without a header, so matched by topic and order (part of delivered).")]
+    by_order: Annotated[
+        int, _about("Delivered without a header, so matched by topic and order (part of delivered).")
+    ] = 0
     wills: Annotated[int, _about("Arrivals that were last wills of devices or clients: owed to nobody.")] = 0
     failures: Annotated[
         dict[str, int],

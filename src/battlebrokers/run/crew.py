@@ -17,7 +17,7 @@ from pathlib import Path
 from battlebrokers.contenders.lifecycle import RunningContender
 from battlebrokers.devices.controller import Registered
 from battlebrokers.errors import BattleError
-from battlebrokers.protocols.base import Arrivals, Completion, EqualArrivals, Link, Outgoing, Subscription
+from battlebrokers.protocols.base import Arrivals, Completion, EqualArrivals, Failure, Link, Outgoing, Subscription
 from battlebrokers.protocols.script import Script
 from battlebrokers.run.linking import Linking
 from battlebrokers.run.messages import Prepare
@@ -83,7 +83,7 @@ class Ear:
         """Somebody else ended it."""
         self.trouble.append(f"the connection of {link.owner} was closed: {detail}")
 
-    def malformed(self, link: Link, detail: str) -> None:
+    def malformed(self, link: Link, detail: str, kind: Failure = Failure.MALFORMED) -> None:  # noqa: ARG002
         """Nobody could read it."""
         self.trouble.append(f"{link.owner} was told something it cannot read: {detail}")
 

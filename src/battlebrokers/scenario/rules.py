@@ -12,7 +12,7 @@ from battlebrokers.errors import QuantityError
 from battlebrokers.scenario.credentials import read_logins
 from battlebrokers.scenario.document import Path
 from battlebrokers.scenario.kinds import RANDOM_ID, parse_duration_range
-from battlebrokers.scenario.model import Clients, Connection, Credentials, Fleet, Payload, Scenario
+from battlebrokers.scenario.model import Clients, Connection, Fleet, Payload, Scenario
 from battlebrokers.scenario.patterns import CLIENT_VARIABLES, DEVICE_VARIABLES, compile_pattern
 from battlebrokers.scenario.payloads import is_charset
 from battlebrokers.scenario.resolve import ALSO_OF, MQTT5_ONLY, effective, may_encrypt, strange_to
@@ -114,12 +114,12 @@ def _node(scenario: Scenario, group: Fleet | Clients, path: Path, count: int) ->
 def _variables(scenario: Scenario, group: Fleet | Clients, path: Path, allowed: tuple[str, ...]) -> Iterator[Finding]:
     """Keys that devices and clients share may use only the variables of their side, also those said for all."""
     client_id = effective(scenario, group, "client_id")
-    credentials = effective(scenario, group, "credentials") or Credentials()
+    credentials = effective(scenario, group, "credentials")
     texts = {
         ("client_id",): client_id if client_id is None or not RANDOM_ID.fullmatch(client_id) else None,
         ("will", "topic"): group.will.topic if group.will else None,
-        ("credentials", "username"): credentials.username,
-        ("credentials", "password"): credentials.password,
+        ("credentials", "username"): credentials.username if credentials else None,
+        ("credentials", "password"): credentials.password if credentials else None,
     }
     for keys, text in texts.items():
         own = getattr(group, keys[0]) is not None
