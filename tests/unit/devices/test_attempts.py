@@ -17,6 +17,7 @@ from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.protocols.base import Endpoint, Failure, LinkOptions, TlsFiles
 from battlebrokers.protocols.registry import make_link
 from battlebrokers.record.recorder import Recorder
+from battlebrokers.scenario.plan import ConnectionPlan
 from battlebrokers.tables import OPERATIONS
 from support.certificates import Authority
 from support.ports import free_port
@@ -50,7 +51,8 @@ async def attempted(
     script = hub_script() if protocol == "websocket" else None
     options = LinkOptions("c", connect_timeout_s=0.5, tls=TlsFiles(ca=ca) if ca else None, script=script)
     link = make_link(protocol, Endpoint(transport, "127.0.0.1", port, "/"), options, watch)
-    node = Node(0, link, watch, persistent=False, seed=1, away=None)
+    plan = ConnectionPlan(protocol, "", transport, "c", None, None, True, 0, 60, 65_535, 65_535, False, None, None)
+    node = Node(0, link, watch, plan, seed=1, away=None)
     assert not await node.connect()
     recorder.finish(watch.now_ns())
     (row,) = pq.read_table(folder / OPERATIONS.folder).to_pylist()

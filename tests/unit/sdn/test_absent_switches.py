@@ -206,7 +206,8 @@ async def test_copies_count_as_delivered_only_when_they_were_sent() -> None:
                 first.say(message)
             await eventually(lambda: observer.sums().lost[resource] == 3)
             assert observer.sums().delivered[resource] == 1
-            assert observer.sums().dropped["switch too slow"] == 3
+            # Beacons are kept from it as well.
+            assert observer.sums().dropped["switch too slow"] >= 3
             made.channels[2].resume_writing()
             first.say(message)
             await eventually(lambda: observer.sums().delivered[resource] == 2)
