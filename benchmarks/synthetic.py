@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 from battlebrokers.tables import DELIVERIES, NODES, OPERATIONS, PUBLISHES, RESOURCES, Table
-from battlebrokers.tables.manifest import ContenderFacts, Manifest, Phase, ScenarioFacts, State
+from battlebrokers.tables.manifest import ContenderFacts, Manifest, Phase, ScenarioFacts, State, WorkerFacts
 from battlebrokers.tables.run_folder import RunFolder
 
 START_NS = 1_790_000_000 * SECOND_NS
@@ -79,7 +79,10 @@ def write_run(folder: Path, shape: Shape) -> Truth:
     truth = _write_deliveries(root, shape, random, device, seq, planned_ns, sent_ns)
     _write_people(root, shape, phases[0].start_ns)
     _write_resources(root, phases)
-    root.write_manifest(manifest(folder.name, phases))
+    told = manifest(folder.name, phases)
+    counters = {"sent": truth.published, "received": truth.delivered + truth.duplicates}
+    told.workers = [WorkerFacts("worker-1", "nowhere", "", 1, 1, counters)]
+    root.write_manifest(told)
     return truth
 
 
