@@ -13,8 +13,11 @@ from pyarrow.dataset import dataset
 
 from battlebrokers.contenders.availability import container_engine
 from battlebrokers.contenders.contained import Contained
+from battlebrokers.contenders.container_wires import container_wires
 from battlebrokers.contenders.lifecycle import start_contender
+from battlebrokers.contenders.reader import parse_contender
 from battlebrokers.record.cgroup import hierarchy, named_group, read_group
+from battlebrokers.record.wire import Wire
 from support import contract_engine
 from support.runs import run_for_real, write_scenario
 
@@ -66,6 +69,30 @@ def test_its_processes_are_those_of_the_container_and_not_the_client_we_started(
     assert named_group(group) is None
 
 
+def test_who_listens_is_told_the_container_before_anybody_talks_to_it(file: str, tmp_path: Path) -> None:
+    told: list[Wire] = []
+
+    class Listener:
+        def before_start(self, wires: list[Wire]) -> None:
+            told.extend(wires)
+
+        def after_start(self) -> None:
+            pass
+
+        def inside(self, wire: Wire) -> None:
+            told.append(wire)
+
+        def called_off(self) -> None:
+            pytest.fail("it starts")
+
+    with start_contender(file, "stock", tmp_path / "run", listener=Listener()) as boxed:
+        port = int(boxed.known["port.mqtt"])
+    assert told == [
+        Wire("boxed", (port,), ("127.0.0.1",), "lo"),
+        Wire("boxed", (1883,), container=f"bb-boxed-{port}"),
+    ]
+
+
 def test_a_run_records_what_the_container_used(file: str, tmp_path: Path) -> None:
     folder = run_for_real(write_scenario(tmp_path, SCENARIO), file, tmp_path / "runs")
     rows = dataset(folder.path / "recorded" / "resources").to_table().to_pylist()
@@ -92,6 +119,26 @@ def test_services_of_a_composition_are_asked_for_by_name() -> None:
         assert contained.group_of("proxy") == ""
     project = ["docker", "compose", "-p", "bb-thing-1883", "-f", "/tmp/thing.yaml", "ps", "--quiet"]
     assert asked == [[*project, "redis"], ["docker", "inspect", "--type", "container", "4f1e"], [*project, "proxy"]]
+
+
+def test_wires_of_a_composition_come_with_its_containers() -> None:
+    text = FILE.replace('container: "eclipse-mosquitto:2"', 'compose: "/tmp/thing.yaml"')
+    text += 'services: {broker: {processes: ["*"]}, redis: [], late: [], db: {container: theirs}}\n'
+    contender = parse_contender(text, "thing.yaml")
+    ids = {"redis": "4f1e", "broker": "77aa"}
+    asked: list[str] = []
+
+    def ask(command: list[str]) -> str:
+        if command[1] == "compose":
+            asked.append(command[-1])
+            return ids.get(command[-1], "") if asked.count(command[-1]) > 1 else ""
+        return json.dumps(contract_engine.inspected(command[-1], os.getpid()))
+
+    contained = Contained("docker", "bb-thing-1883", "/tmp/thing.yaml", ask)  # type: ignore[arg-type]
+    # A service that never comes is waited for until the contender ends, or somebody gives up.
+    found = list(container_wires(contender, contained, lambda: asked.count("late") < 4))
+    assert found == [Wire("broker", container="77aa"), Wire("redis", container="4f1e")]
+    assert set(asked) == {"broker", "redis", "late"}, "one that its file puts into a container is found by that"
 
 
 def test_an_engine_that_knows_nothing_leaves_the_client() -> None:

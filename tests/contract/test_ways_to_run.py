@@ -99,14 +99,19 @@ beside:
 files: {ports.txt: "mosquitto ${mosquitto.mqtt}, redis ${port.redis}, board ${port.http}\\n"}
 """
     )
-    seen: list[list[Wire]] = []
+    seen: list[str] = []
 
     class Listener:
         def before_start(self, wires: list[Wire]) -> None:
-            seen.append(wires)
+            (wire,) = wires
+            seen.append(wire.service)
+            assert not any(listens(str(port)) for port in wire.ports), "it is told of before it is started"
 
         def after_start(self) -> None:
-            pass
+            seen.append("up")
+
+        def called_off(self) -> None:
+            seen.append("called off")
 
     contender = parse_contender(text, "board.yaml")
     with start_described(contender, "stock", tmp_path, listener=Listener()) as running:  # type: ignore[arg-type]
@@ -114,7 +119,7 @@ files: {ports.txt: "mosquitto ${mosquitto.mqtt}, redis ${port.redis}, board ${po
         assert all(listens(port) for port in ports)
         assert f"mosquitto {ports[0]}, redis {ports[1]}" in running.config_text
         assert {service for service, pids in running.services if pids} == {"board", "mosquitto", "redis"}
-        assert [wire.service for wire in seen[0]] == ["mosquitto", "redis", "board"]
+        assert seen == ["mosquitto", "up", "redis", "up", "board", "up"]
         everyone = [psutil.Process(pid) for _, pids in running.services for pid in pids]
         running.beside[1].kill()
         assert not running.alive()

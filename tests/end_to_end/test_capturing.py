@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +16,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from battlebrokers.contenders.reader import SPECS
+from battlebrokers.contenders.lifecycle import start_described
+from battlebrokers.contenders.reader import SPECS, parse_contender
 from battlebrokers.record.capture_tool import CaptureTool, Limits, ToolName, find_tool
+from battlebrokers.record.wire import Wire
 from battlebrokers.run import capturing as capturing_module
+from battlebrokers.run.capturing import Capturing
 from battlebrokers.tables import PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder
 from support.namespaces import network_namespace
@@ -218,25 +222,126 @@ def test_a_wire_that_is_not_there_changes_nothing_but_a_warning(tmp_path, requir
     assert "`ip link` lists the interfaces" in result.err
 
 
+@pytest.fixture
+def talk(namespace, tmp_path) -> Iterator[tuple[str, str, str]]:
+    """An echo server in a namespace: the namespace, our end of its veth, its address."""
+    name, address, ours = namespace
+    serve = (
+        "import socket\n"
+        "s = socket.create_server(('0.0.0.0', 7007)); print('up', flush=True)\n"
+        "while True:\n c, _ = s.accept()\n while d := c.recv(65536): c.sendall(d)\n c.close()\n"
+    )
+    words = ["ip", "netns", "exec", name, "python3", "-c", serve]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        (tmp_path / "pid").write_text(str(server.pid))
+        yield name, ours, address
+        server.kill()
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch) -> Path:
+    """A `docker` that answers in the documented form about the echo server, once `running` exists; and its log."""
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    settings = '"HostConfig": {"NetworkMode": "bridge"}, "NetworkSettings": {"IPAddress": "10.9.9.9"}'
+    program.write_text(
+        f"#!/bin/sh\necho $1 >> {tmp_path}/asked\n"
+        f"[ -e {tmp_path}/running ] || {{ echo no such container >&2; exit 1; }}\n"
+        f'[ $1 = inspect ] && echo "[{{\\"State\\": {{\\"Pid\\": $(cat {tmp_path}/pid)}}, '
+        + settings.replace('"', '\\"')
+        + '}]"\nexit 0\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path / "asked"
+
+
+def capturing(tmp_path: Path, said: list[str] | None = None) -> Capturing:
+    return Capturing(
+        tmp_path / "captures", tmp_path / "logs", WHOLE, time.time_ns, [].append if said is None else said.append
+    )
+
+
+def test_those_beside_a_contender_are_captured_from_their_first_packet(tmp_path, require_broker):
+    require_broker("mosquitto")
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed")
+    text = (SPECS / "mosquitto.yaml").read_text().replace("name: mosquitto", "name: mine") + (
+        "beside:\n"
+        "  redis: {executable: redis-server, command: "
+        '["${redis}", --port, "${port.redis}", --bind, "${host}", --save, ""]}\n'
+        "  mosquitto: {contender: mosquitto}\n"
+    )
+    captures = capturing(tmp_path)
+    with start_described(parse_contender(text, "mine.yaml"), "tuned", tmp_path / "it", listener=captures) as running:
+        ports = [running.known["port.redis"], running.known["mosquitto.mqtt"], running.known["port.mqtt"]]
+    facts = captures.stop()
+    assert [each.service for each in facts] == ["redis", "mosquitto", "mosquitto-2"]
+    for each, port in zip(facts, ports, strict=True):
+        assert (each.before_start, each.missing) == (True, "")
+        assert f"127.0.0.1:{port}" in each.addresses
+        # The first who ever calls is we, to see whether it answers.
+        first = tshark([tmp_path / "captures" / each.files[0]], "frame.number==1", "tcp.flags", "tcp.dstport")
+        assert first == [["0x0002", port]]
+
+
+def test_what_did_not_start_leaves_no_capture_and_its_neighbours_keep_theirs(tmp_path):
+    captures = capturing(tmp_path)
+    captures.before_start([Wire("beside", (1,), ("127.0.0.1",), "lo")])
+    captures.before_start([Wire("main", (2,), ("127.0.0.1",), "lo")])
+    captures.called_off()
+    captures.before_start([Wire("main", (3,), ("127.0.0.1",), "lo")])
+    assert {each.service: each.addresses for each in captures.stop()} == {
+        "beside": ["127.0.0.1:1"], "main": ["127.0.0.1:3"],
+    }  # fmt: skip
+    assert sorted(path.name for path in (tmp_path / "captures").iterdir()) == [
+        "beside-00001.pcapng", "main-00001.pcapng",
+    ]  # fmt: skip
+
+
+class TestContainersWeStart:
+    """Captured where they can be reached until they run, then on their veth."""
+
+    OUTSIDE = Wire("box", (4711,), ("127.0.0.1",), "lo")
+    INSIDE = Wire("box", (7007,), container="box")
+
+    def test_the_veth_takes_over_as_soon_as_there_is_one(self, tmp_path, talk, engine):
+        _, ours, address = talk
+        (tmp_path / "running").touch()
+        captures = capturing(tmp_path)
+        captures.before_start([self.OUTSIDE])
+        captures.inside(self.INSIDE)
+        with socket.create_connection((address, 7007)) as client:
+            client.sendall(b"hello")
+            assert client.recv(100)
+        [facts] = captures.stop()
+        assert (facts.interface, facts.container, facts.addresses) == (ours, "box", ["10.9.9.9:7007"])
+        assert facts.before_start is False, "what it said before it was held is missing"
+        assert facts.files == ["box-00001.pcapng"]
+        assert len(tshark([tmp_path / "captures" / facts.files[0]], SYN_ALONE, "tcp.dstport")) == 1
+        asked = engine.read_text().split()
+        assert (asked.count("pause"), asked.count("unpause"), asked[-1]) == (1, 1, "unpause")
+
+    def test_one_that_cannot_be_looked_into_stays_where_it_was(self, tmp_path, talk, engine):
+        said: list[str] = []
+        captures = capturing(tmp_path, said)
+        captures.before_start([self.OUTSIDE])
+        captures.inside(self.INSIDE)  # no container runs
+        (tmp_path / "running").touch()
+        (tmp_path / "pid").write_text("999999999")  # and of this one there is no network here
+        captures.inside(self.INSIDE)
+        assert captures.running
+        [facts] = captures.stop()
+        assert (facts.interface, facts.container, facts.before_start) == ("lo", "", True)
+        assert facts.files == ["box-00001.pcapng"]
+        assert said == []
+        assert engine.read_text().split()[-1] == "unpause"
+
+
 class TestBbCapture:
     """Systems somebody else started."""
-
-    @pytest.fixture
-    def talk(self, namespace, tmp_path) -> Iterator[tuple[str, str, str]]:
-        """An echo server in a namespace: the namespace, our end of its veth, its address."""
-        name, address, ours = namespace
-        serve = (
-            "import socket\n"
-            "s = socket.create_server(('0.0.0.0', 7007)); print('up', flush=True)\n"
-            "while True:\n c, _ = s.accept()\n while d := c.recv(65536): c.sendall(d)\n c.close()\n"
-        )
-        words = ["ip", "netns", "exec", name, "python3", "-c", serve]
-        with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
-            assert server.stdout is not None
-            server.stdout.readline()
-            (tmp_path / "pid").write_text(str(server.pid))
-            yield name, ours, address
-            server.kill()
 
     def test_both_ends_of_a_veth_see_the_same_until_ctrl_c(self, tmp_path, talk):
         name, ours, address = talk
@@ -277,23 +382,6 @@ class TestBbCapture:
         running.wait(60)
         until(lambda: "Packets captured:" in (tmp_path / "out" / "capture-inside.log").read_text())
         assert len(tshark([file], SYN_ALONE, "tcp.dstport")) == 1
-
-    @pytest.fixture
-    def engine(self, tmp_path, monkeypatch) -> Path:
-        """A `docker` that answers in the documented form about the echo server, once `running` exists; and its log."""
-        program = tmp_path / "bin" / "docker"
-        program.parent.mkdir()
-        settings = '"HostConfig": {"NetworkMode": "bridge"}, "NetworkSettings": {"IPAddress": "10.9.9.9"}'
-        program.write_text(
-            f"#!/bin/sh\necho $1 >> {tmp_path}/asked\n"
-            f"[ -e {tmp_path}/running ] || {{ echo no such container >&2; exit 1; }}\n"
-            f'[ $1 = inspect ] && echo "[{{\\"State\\": {{\\"Pid\\": $(cat {tmp_path}/pid)}}, '
-            + settings.replace('"', '\\"')
-            + '}]"\nexit 0\n'
-        )
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-        return tmp_path / "asked"
 
     def test_a_container_is_captured_on_its_veth(self, tmp_path, talk, engine):
         _, ours, address = talk

@@ -34,6 +34,14 @@ class Contained:
         except EnvironmentNotReady:
             return ""
 
+    def running(self, service: str) -> str:
+        """The name or id of a service's container if it runs by now; else empty."""
+        container = self.container_of(service)
+        try:
+            return find_container(container, self.ask, [self.engine]).name if container else ""
+        except EnvironmentNotReady:
+            return ""
+
     def group_of(self, service: str) -> str:
         """Its control group, asked for once; empty when it cannot be known here, as of an engine that is elsewhere."""
         if service not in self._groups:

@@ -20,6 +20,7 @@ from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_
 from battlebrokers.contenders.companions import companion_contender, companion_ports
 from battlebrokers.contenders.configuration import Configuration, Templates, TlsServerFiles, put_together
 from battlebrokers.contenders.contained import Contained
+from battlebrokers.contenders.container_wires import container_wires
 from battlebrokers.contenders.containers import compose_command, container_command, namespace_command
 from battlebrokers.contenders.dialogue import registration_of, scripts_of
 from battlebrokers.contenders.handshake import must_accept
@@ -33,7 +34,6 @@ from battlebrokers.contenders.spec import Contender, Profile
 from battlebrokers.contenders.template import render
 from battlebrokers.contenders.wires import ports_of, wires_of, wires_of_url
 from battlebrokers.errors import ContenderError, EnvironmentNotReady, Interrupted, UsageError
-from battlebrokers.record.route import interface_towards
 from battlebrokers.record.wire import Wire
 
 __all__ = ["Listener", "RunningContender", "TlsServerFiles", "start_contender"]
@@ -51,13 +51,19 @@ _PORT_TAKEN = re.compile(r"already in use|address in use|eaddrinuse", re.IGNOREC
 
 
 class Listener(Protocol):
-    """Somebody who must be on the wire before the contender is, and again when the contender starts anew."""
+    """Somebody who must be on the wire before the contender is, and before each of those that run beside it."""
 
     def before_start(self, wires: Sequence[Wire]) -> None:
-        """Called when ports are chosen and nothing has been started."""
+        """Called when the ports of one of them are chosen and it has not been started."""
 
     def after_start(self) -> None:
-        """Called when the process exists and nobody has talked to it."""
+        """Called when its process exists and nobody has talked to it."""
+
+    def inside(self, wire: Wire) -> None:
+        """Called when one of its services is found in a container that has just been started."""
+
+    def called_off(self) -> None:
+        """Called when the one announced last did not start; it may come again, on other ports."""
 
 
 def start_contender(
@@ -101,7 +107,7 @@ def start_described(
     listener: Listener | None = None,
     given_up: Callable[[], bool] = lambda: False,
 ) -> RunningContender:
-    """Start a contender that was read already, after those that run beside it."""
+    """Start a contender that was read already, after those that run beside it; the listener hears of each in turn."""
     here = availability(contender)
     if isinstance(here, Missing):
         raise EnvironmentNotReady(f"{contender.name} cannot run here: {here.what} is missing", hint=here.hint)
@@ -111,7 +117,7 @@ def start_described(
         ports_beside: dict[str, str] = {}
         for name, companion in contender.beside.items():
             there = start_described(
-                companion_contender(name, companion), profile, folder / "beside" / name, host, None, None, given_up
+                companion_contender(name, companion), profile, folder / "beside" / name, host, None, listener, given_up
             )
             undo.enter_context(there)
             beside.append(there)
@@ -157,7 +163,8 @@ def _start_main(
         values = {**start.known, **place.values()}
         configuration = _as_run(contender, start, start.templates.filled(values), place)
         try:
-            process = _start(contender, configuration, place, listener, beside, start.given_up)
+            contained = _contained(contender, start, place)
+            process = _start(contender, configuration, place, contained, listener, start.given_up)
         except _NotReadyError as failure:
             if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(SEARCHED_LINES)])):
                 continue
@@ -180,7 +187,7 @@ def _start_main(
             model=contender.model,
             known=_addresses(host, place.ports.numbers),
             beside=beside,
-            contained=_contained(contender, start, place),
+            contained=contained,
             process=process,
             place=place,
         )
@@ -276,19 +283,23 @@ def _start(
     contender: Contender,
     configuration: Configuration,
     place: Place,
+    contained: Contained | None,
     listener: Listener | None,
-    beside: Sequence[RunningContender],
     given_up: Callable[[], bool],
 ) -> KeptProcess:
     """A process that answers; when it does not, or we are interrupted, all of it is gone again."""
     try:
         if listener is not None:
-            wires = [Wire(there.name, there.ports, (place.host,), interface_towards(place.host)) for there in beside]
-            listener.before_start([*wires, *wires_of(contender, place.ports.numbers, place.host)])
+            listener.before_start(wires_of(contender, place.ports.numbers, place.host))
         process = place.start(configuration, contender.stop)
         try:
             if listener is not None:
                 listener.after_start()
+                if contained is not None:
+                    for wire in container_wires(
+                        contender, contained, lambda: process.poll() is None and not given_up()
+                    ):
+                        listener.inside(wire)
             _wait_until_ready(process, contender, configuration.endpoints, place, given_up)
         except Interrupted:
             process.give_up(GIVEN_UP_S)
@@ -298,6 +309,8 @@ def _start(
             raise
     except BaseException:
         place.close()
+        if listener is not None:
+            listener.called_off()
         raise
     return process
 

@@ -9,8 +9,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -58,7 +60,7 @@ class _Tap:
 
 
 class Capturing:
-    """The captures of one run; may be started again, which throws away what was captured before.
+    """The captures of one run: of its contender, and of each of those beside it as it comes.
 
     `say` hears what a user must know: a service that cannot be captured, packets that were lost.
     """
@@ -81,6 +83,8 @@ class Capturing:
         self._files_under = files_under
         self._taps: list[_Tap] = []
         self._not_yet: list[Wire] = []
+        self._latest: dict[str, str] = {}
+        """Services announced last → what they are called here: two beside each other may have one name."""
         self._facts: dict[str, CaptureFacts] = {}
         self._lock = threading.Lock()
 
@@ -111,12 +115,38 @@ class Capturing:
             except BattleError as error:
                 self._fail(wire, error.message, error.hint)
                 continue
-            held = _engine(container.engine, "pause", wire.container)
-            try:
+            with _held(container):
                 self._tap([wire], before_start=False)
-            finally:
-                if held:
-                    _engine(container.engine, "unpause", wire.container)
+
+    def inside(self, wire: Wire) -> None:
+        """Capture a service in the container it was started in, and no longer where it can be reached from outside.
+
+        The container is held meanwhile; what it said before is missing. If that fails, all stays as it was.
+        """
+        wire = replace(wire, service=self._latest.get(wire.service, wire.service))
+        outside = next((tap for tap in self._taps if tap.wire.service == wire.service), None)
+        try:
+            container = find_container(wire.container)
+            if outside is None:
+                with _held(container):
+                    self._tap([wire], before_start=False)
+                return
+            if container.host_network or isinstance(find_tool(other_namespace=True), NoCapture):
+                return
+            with _held(container):
+                located(wire)  # or nothing is given up
+                self._drop([wire.service])
+                self._tap([wire], before_start=False)
+                if not self._facts[wire.service].files:
+                    self._tap([outside.wire], before_start=outside.facts.before_start)
+        except BattleError as error:
+            if outside is None:
+                self._fail(wire, error.message, error.hint)
+
+    def called_off(self) -> None:
+        """What was announced last did not start: keep nothing of it."""
+        with self._lock:
+            self._drop(list(self._latest.values()))
 
     def stop(self) -> list[CaptureFacts]:
         """Let every packet reach its file, end the programs, name the files. May be called twice."""
@@ -128,18 +158,25 @@ class Capturing:
             return self.facts
 
     def discard(self) -> None:
-        """End everything and keep nothing: the service did not start, or starts anew on other ports."""
+        """End everything and keep nothing: the contender did not start."""
         with self._lock:
-            taps, self._taps = self._taps, []
-            self._facts.clear()
-            self._not_yet.clear()
-            for tap in taps:
-                tap.process.stop()
-                for path in raw_files(tap.tool, self._folder, tap.wire):
-                    path.unlink(missing_ok=True)
+            self._drop([*self._facts, *(wire.service for wire in self._not_yet), *(t.wire.service for t in self._taps)])
+
+    def _drop(self, services: Sequence[str]) -> None:
+        dropped = [tap for tap in self._taps if tap.wire.service in services]
+        self._taps = [tap for tap in self._taps if tap not in dropped]
+        self._not_yet = [wire for wire in self._not_yet if wire.service not in services]
+        for service in services:
+            self._facts.pop(service, None)
+        for tap in dropped:
+            tap.process.stop()
+            for path in raw_files(tap.tool, self._folder, tap.wire):
+                path.unlink(missing_ok=True)
 
     def _capture(self, wires: Sequence[Wire], *, before_start: bool) -> None:
-        self.discard()
+        taken = {*self._facts, *(wire.service for wire in self._not_yet)}
+        self._latest = {wire.service: _unlike(wire.service, taken) for wire in wires}
+        wires = [replace(wire, service=self._latest[wire.service]) for wire in wires]
         self._folder.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(parents=True, exist_ok=True)
         self._tap([wire for wire in wires if not self._comes_later(wire)], before_start=before_start)
@@ -278,6 +315,22 @@ def _wait_for_container(name: str) -> Container:
             if time.monotonic() >= until:
                 raise
         time.sleep(_POLL_S)
+
+
+def _unlike(service: str, taken: Collection[str]) -> str:
+    others = (f"{service}-{number}" for number in count(2))
+    return service if service not in taken else next(other for other in others if other not in taken)
+
+
+@contextmanager
+def _held(container: Container) -> Iterator[None]:
+    """The container stands still meanwhile, if its engine can do that."""
+    held = _engine(container.engine, "pause", container.name)
+    try:
+        yield
+    finally:
+        if held:
+            _engine(container.engine, "unpause", container.name)
 
 
 def _engine(engine: str, verb: str, name: str) -> bool:

@@ -95,7 +95,10 @@ class CaptureFacts(msgspec.Struct, frozen=True):
     """When it was up (run time); everything of this service later than that is in the files, or counted below."""
     stopped_ns: int | None = None
     before_start: bool = True
-    """Whether it was up before we started the service or first spoke to it; false where others run it (`bb capture`)."""
+    """Whether it was up before we started the service or first spoke to it.
+
+    False where others run it (`bb capture`), and where its container had to run before its wire was there.
+    """
     packets: int | None = None
     dropped: int | None = None
     """Packets the system or the program could not keep; None when it did not say."""
