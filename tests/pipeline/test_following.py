@@ -35,7 +35,14 @@ def followed(trace: Trace) -> dict[str, set[Pair]]:
         return pa.RecordBatch.from_pylist([absent | row for row in given], schema=table.arrow_schema())
 
     streams = [
-        {"stream": stream, "client_service": client, "server_service": server, "server": "10.0.0.9", "server_port": 1}
+        {
+            "stream": stream,
+            "client_service": client,
+            "server_service": server,
+            "server": "10.0.0.9",
+            "server_port": 1,
+            "messages": len(trace.rows),
+        }
         for stream, (client, server) in trace.connections.items()
     ]
     peers = peers_of([batch(STREAMS, streams)], np.empty(0, dtype=np.int64))

@@ -6,8 +6,10 @@ import base64
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,8 +17,9 @@ from pyspark.sql import SparkSession
 
 from battlebrokers.analysis.traces import Traces
 from battlebrokers.pipeline.captures import Captures, decode
+from battlebrokers.pipeline.stages.wires import WireStage
 from battlebrokers.pipeline.store import LocalStore
-from battlebrokers.tables import HOPS, JOURNEYS, Table
+from battlebrokers.tables import EXCHANGES, HOPS, JOURNEYS, MESSAGES, STREAMS, Table
 from battlebrokers.tables.message_header import HEADER, VERSION
 from battlebrokers.tables.run_folder import RunFolder
 from support import capture_writer as write
@@ -89,3 +92,16 @@ def test_what_was_lost_is_traced_though_a_middleware_wraps_it(spark: SparkSessio
     (followed,) = Traces(folder).named("7:1")
     assert [(leg.sender, leg.receiver) for leg in followed.legs] == [("outside", "gateway"), ("gateway", "store")]
     assert {row["matched_by"] for row in rows(folder, HOPS)} == {"header"}
+
+
+def test_a_constant_payload_takes_no_room_where_messages_are_followed(spark: SparkSession, tmp_path: Path) -> None:
+    body = b"the door is open, as it always was"
+    connections = [posts((f"10.0.1.{n}", 40_000), GATEWAY, [body] * 400, NOW_NS + n) for n in range(3)]
+    folder = decoded(spark, tmp_path / "run", *connections, posts(OUTSIDE, GATEWAY, [wrapped(7, 1)]))
+    assert [(row["device"], row["seq"]) for row in rows(folder, HOPS)] == [(7, 1)]
+    # The same through the stage itself: how much goes to whoever follows.
+    left_out = SimpleNamespace(value=np.empty(0, dtype=np.int64))
+    folders = {table.name: str(folder.table(table)) for table in (STREAMS, MESSAGES, EXCHANGES)}
+    moved = list(WireStage(folders, left_out, 1)(0, [0]))
+    sightings = [pa.ipc.open_stream(value).read_all() for _, value in moved if isinstance(value, bytes)]
+    assert sum(table.num_rows for table in sightings) <= 1 + 2 * len(connections) + 2

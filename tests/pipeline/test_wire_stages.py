@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from battlebrokers.pipeline.stages.examples import ExampleSum
-from battlebrokers.pipeline.stages.hops import SIGHTING, hops
+from battlebrokers.pipeline.stages.hops import BY_FINGERPRINT, SIGHTING, hops
 from battlebrokers.pipeline.stages.peers import keys, peers_of
 from battlebrokers.pipeline.stages.responses import Took
+from battlebrokers.pipeline.stages.sieve import Sieve
 from battlebrokers.pipeline.stages.sums import Sums
 from battlebrokers.pipeline.stages.wires import add_up, share_of, split
 from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, STREAMS, Table
@@ -60,7 +61,8 @@ class Wires:
         self._exchanges.append({**row, **size, "outcome": outcome, "protocol": "redis", "kind": "GET", **more})
 
     def batch(self, table: Table) -> pa.RecordBatch:
-        rows = {STREAMS: self._streams, MESSAGES: self._messages, EXCHANGES: self._exchanges}[table]
+        streams = [{**row, "messages": len(self._messages)} for row in self._streams]  # numbered all together
+        rows = {STREAMS: streams, MESSAGES: self._messages, EXCHANGES: self._exchanges}[table]
         absent = {column.name: None if column.nullable else _ZERO.get(column.kind, 0) for column in table.columns}
         return pa.RecordBatch.from_pylist([{**absent, **row} for row in rows], schema=table.arrow_schema())
 
@@ -136,6 +138,42 @@ def test_payloads_that_say_nothing_are_not_followed(wires: Wires) -> None:
     wires.say(10, "client", 1, 2, fingerprint=7, payload_bytes=2)
     wires.say(20, "client", 3, 4, fingerprint=7, payload_bytes=2)
     assert wires.hops() == []
+
+
+def test_of_what_is_said_all_the_time_next_to_nothing_is_passed_on(wires: Wires) -> None:
+    for n in range(5000):
+        wires.say(10, "client", 10 * n, 10 * n + 1, fingerprint=5)
+        wires.say(20, "client", 10 * n + 5, 10 * n + 6, fingerprint=5)
+        wires.say(10, "client", 10 * n, 10 * n + 1, identity=6, fingerprint=1000 + n)
+        wires.say(20, "client", 10 * n + 5, 10 * n + 6, identity=6, fingerprint=1000 + n)
+    wires.say(10, "client", 1, 2, fingerprint=77)
+    wires.say(20, "client", 20, 30, fingerprint=77)
+    for n in range(100):  # ours may repeat
+        wires.say(10, "client", n, n, device=1, seq=1)
+    seen, _ = wires.add_up()
+    sieve = Sieve()
+    first, again = sieve.pass_on(seen), sieve.pass_on(seen)
+    assert first.num_rows <= 2 + 100 + 2 * 2 * 2
+    assert again.num_rows == 2 + 100
+    assert (
+        hops(first)
+        .sort_by([("trace", "ascending"), ("leg", "ascending")])
+        .equals(hops(seen).sort_by([("trace", "ascending"), ("leg", "ascending")]))
+    )
+
+
+def test_what_is_said_on_connections_of_its_own_is_held_back_too() -> None:
+    base = {name: None if SIGHTING.field(name).nullable else 0 for name in SIGHTING.names}
+    base |= {"receiver": "gateway", "protocol": "http", "kind": "POST", "name": "", "by": BY_FINGERPRINT, "trace": 5}
+    rows = [
+        {**base, "stream": n, "sender": sender, "sent_ns": n, "received_ns": n}
+        for n in range(3000)
+        for sender in ("outside", "web")
+    ]
+    seen = pa.Table.from_pylist(rows, schema=SIGHTING)
+    passed = Sieve().pass_on(seen)
+    assert passed.num_rows <= 4
+    assert hops(passed).num_rows == hops(seen).num_rows == 0
 
 
 def test_a_server_nobody_named_is_known_by_its_address(wires: Wires) -> None:

@@ -32,6 +32,7 @@ from battlebrokers.pipeline.stages.sums import SumStage
 from battlebrokers.pipeline.stages.table_files import read_file
 from battlebrokers.pipeline.stages.wires import WireStage
 from battlebrokers.pipeline.store import LocalStore, Store
+from battlebrokers.pipeline.twins import COLUMNS as TWIN_COLUMNS
 from battlebrokers.pipeline.twins import twins
 from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, STREAMS, WIRE
 from battlebrokers.tables.endpoints import respelled
@@ -191,12 +192,13 @@ class _Work:
         """The conversations that were seen at both ends and are counted at the other one."""
         if len(self._plain) < 2:
             return np.empty(0, dtype=np.int64)
+        schema = pa.schema([STREAMS.arrow_schema().field(name) for name in TWIN_COLUMNS])
         rows = [
-            batch
+            batch.select(schema.names)
             for task in range(self._shares)
-            for batch in read_file(self._folders[STREAMS.name], task, list(STREAMS.column_names))
+            for batch in read_file(self._folders[STREAMS.name], task, schema.names)
         ]
-        found = twins(pa.Table.from_batches(rows, STREAMS.arrow_schema()))
+        found = twins(pa.Table.from_batches(rows, schema))
         return keys(numbers(found["stream"]), numbers(found["epoch"]))
 
 

@@ -24,6 +24,11 @@ _SEEN_LESS = 0.05
 _NEIGHBOURS = 8
 """Each row is compared with so many that begin after it, however often a port was reused."""
 
+COLUMNS = (
+    "stream", "epoch", "file", "service", "transport", "client", "client_port", "server", "server_port",
+    "server_service", "first_ns", "last_ns", "packets", "client_bytes", "server_bytes", "gap_bytes",
+)  # fmt: skip
+"""Of `streams`: all that is looked at."""
 SCHEMA = pa.schema(
     [
         pa.field("stream", pa.int64(), nullable=False),

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 Numbers = npt.NDArray[np.int64]
 OUTSIDE = "outside"
 """Whoever is not a service: devices, clients, users."""
-COLUMNS = ["stream", "epoch", "client_service", "server_service", "server", "server_port"]
+COLUMNS = ["stream", "epoch", "client_service", "server_service", "server", "server_port", "messages"]
 """Of the table of streams."""
 _EPOCH_BITS = 31
 
@@ -29,6 +29,8 @@ class Peers:
     """Names; a server nobody named is known by its address."""
     counted: npt.NDArray[np.bool_]
     """False for conversations that were seen on another wire, too, and are counted there."""
+    first: Numbers
+    """For each row how many messages all rows before it have; one number more says how many there are."""
 
     def rows(self, stream: Numbers, epoch: Numbers) -> Numbers:
         """Where each conversation stands here; one that is not known: the last row, which never counts."""
@@ -72,7 +74,8 @@ def peers_of(streams: Iterable[pa.RecordBatch], left_out: Numbers) -> Peers:
     counted = np.append(~np.isin(keys(stream, epoch), left_out), False)
     nobody = pa.array([""], pa.string())
     client, server = (pa.concat_arrays([_one(names), nobody]) for names in (client, server))
-    return Peers(stream, epoch, client, server, counted)
+    first = np.concatenate(([0], np.cumsum(numbers(table["messages"]))))
+    return Peers(stream, epoch, client, server, counted, first)
 
 
 def keys(stream: Numbers, epoch: Numbers) -> Numbers:
@@ -127,5 +130,5 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 _NO_STREAMS = pa.schema(
     [("stream", pa.int64()), ("epoch", pa.int32()), ("client_service", pa.string()), ("server_service", pa.string()),
-     ("server", pa.string()), ("server_port", pa.int32())]
+     ("server", pa.string()), ("server_port", pa.int32()), ("messages", pa.int64())]
 ).empty_table()  # fmt: skip

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from battlebrokers.dissect.payload_ids import header_id
 from battlebrokers.pipeline.stages.hops import BY_FINGERPRINT, BY_HEADER, BY_ID, SIGHTING
 from battlebrokers.pipeline.stages.peers import COLUMNS, Numbers, Peers, as_array, numbers, peers_of
+from battlebrokers.pipeline.stages.sieve import Sieve
 from battlebrokers.pipeline.stages.sums import Sums
 from battlebrokers.pipeline.stages.table_files import read_file
 from battlebrokers.tables import EXCHANGES, MESSAGES, STREAMS, Table
@@ -28,7 +29,6 @@ _EXCHANGE = [
 ]  # fmt: skip
 _LEAST_FINGERPRINTED_BYTES = 8
 """Shorter payloads say the same too often to be followed."""
-_NUMBER_BITS = 36
 _PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -48,19 +48,19 @@ class WireStage:
 
     def __call__(self, number: int, tasks: Iterable[int]) -> Iterator[Moved]:
         """Sightings and sums for the next stage."""
-        sums = Sums()
+        sums, sieve = Sums(), Sieve()
         for task in tasks:
-            yield from self._look(task, sums)
+            yield from self._look(task, sums, sieve)
         yield number, sums
 
-    def _look(self, task: int, whole: Sums) -> Iterator[Moved]:
+    def _look(self, task: int, whole: Sums, sieve: Sieve) -> Iterator[Moved]:
         def rows(table: Table, columns: list[str]) -> Iterator[pa.RecordBatch]:
             return read_file(self.folders[table.name], task, columns)
 
         sums = Sums()
         peers = peers_of(rows(STREAMS, COLUMNS), self.left_out.value)
         for seen in add_up(peers, rows(EXCHANGES, _EXCHANGE), rows(MESSAGES, _MESSAGE), sums):
-            yield from split(seen, self.followers)
+            yield from split(sieve.pass_on(seen), self.followers)
         sums.cut()
         whole.merge(sums)
 
@@ -69,46 +69,51 @@ def add_up(
     peers: Peers, exchanges: Iterable[pa.RecordBatch], messages: Iterable[pa.RecordBatch], sums: Sums
 ) -> Iterator[pa.Table]:
     """Add rows of these tables to the sums; yields the messages that may be followed (see `SIGHTING`)."""
-    requests, responses = [_NONE], [_NONE]
+    roles = _Roles(peers)
     for batch in exchanges:
         rows = peers.rows(numbers(batch["stream"]), numbers(batch["epoch"]))
-        requests.append(rows << _NUMBER_BITS | numbers(batch["request"]))
-        answered = ~_are_null(batch["response"])
-        responses.append((rows << _NUMBER_BITS | numbers(pc.fill_null(batch["response"], 0)))[answered])
+        roles.add(rows, batch)
         by_client = pc.equal(batch["asker"], "client").to_numpy(zero_copy_only=False)
         sums.answers.add(batch, rows, by_client, peers)
         sums.kinds.add_exchanges(batch, rows, by_client, peers)
-    roles = _Roles(np.sort(np.concatenate(requests)), np.sort(np.concatenate(responses)))
     for batch in messages:
         rows = peers.rows(numbers(batch["stream"]), numbers(batch["epoch"]))
         by_client = pc.equal(batch["sender"], "client").to_numpy(zero_copy_only=False)
-        part = roles.of(rows << _NUMBER_BITS | numbers(batch["number"]))
+        part = roles.of(rows, numbers(batch["number"]))
         sums.traffic.add(batch, rows, by_client, part, peers)
         sums.kinds.add_messages(batch, rows, by_client, part, peers)
         yield sightings(batch, rows, by_client, peers)
 
 
-_NONE: Numbers = np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True)
 class _Roles:
-    """Sorted keys of messages that asked and of those that answered."""
+    """Which messages asked and which answered: an octet each, however long a connection is."""
 
-    requests: Numbers
-    responses: Numbers
+    def __init__(self, peers: Peers) -> None:
+        self._first = peers.first
+        self._kept = np.zeros(int(peers.first[-1]) + 1, dtype=np.uint8)
+        """The last one stands for whatever is not known."""
 
-    def of(self, keys: Numbers) -> Numbers:
+    def add(self, rows: Numbers, exchanges: pa.RecordBatch) -> None:
+        """What these exchanges, of conversations in these rows of the peers, say of their messages."""
+        self._kept[self._places(rows, numbers(exchanges["request"]))] |= _REQUEST
+        answered = ~_are_null(exchanges["response"])
+        response = numbers(pc.fill_null(exchanges["response"], 0))
+        self._kept[self._places(rows[answered], response[answered])] |= _RESPONSE
+        self._kept[-1] = 0
+
+    def of(self, rows: Numbers, number: Numbers) -> Numbers:
         """0 other, 1 request, 2 response; a message that answers one thing and asks another counts as an answer."""
-        asked, answered = _among(keys, self.requests), _among(keys, self.responses)
-        return np.where(answered, 2, asked.astype(np.int64))
+        found = self._kept[self._places(rows, number)]
+        return np.where(found & _RESPONSE, 2, (found & _REQUEST).astype(np.int64))
+
+    def _places(self, rows: Numbers, number: Numbers) -> Numbers:
+        last = len(self._first) - 1
+        ends = self._first[np.minimum(rows + 1, last)]
+        places = self._first[rows] + number
+        return np.where((rows < last) & (number >= 0) & (places < ends), places, len(self._kept) - 1)
 
 
-def _among(keys: Numbers, sorted_: Numbers) -> npt.NDArray[np.bool_]:
-    if not len(sorted_):
-        return np.zeros(len(keys), dtype=np.bool_)
-    found: npt.NDArray[np.bool_] = sorted_[np.minimum(np.searchsorted(sorted_, keys), len(sorted_) - 1)] == keys
-    return found
+_REQUEST, _RESPONSE = 1, 2
 
 
 def sightings(batch: pa.RecordBatch, rows: Numbers, by_client: npt.NDArray[np.bool_], peers: Peers) -> pa.Table:
