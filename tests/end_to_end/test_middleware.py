@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -14,16 +16,18 @@ from aiohttp import web
 
 from battlebrokers.analysis.summary import build_summary
 from battlebrokers.clock import MILLISECOND_NS
-from battlebrokers.errors import ContenderError
+from battlebrokers.errors import ContenderError, ExitCode
 from battlebrokers.protocols.base import Failure
 from battlebrokers.run.orchestrator import Orchestrator, RunRequest
 from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import load_scenario
 from battlebrokers.tables import ACKS, OPERATIONS, PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder
-from support.runs import run_for_real, write_scenario
+from support.cost_table import cost_table
+from support.runs import bb, run_for_real, write_scenario
 
 pytestmark = pytest.mark.slow
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.mark.broker
@@ -47,6 +51,28 @@ def test_ponte_takes_messages_over_http_and_gives_them_over_mqtt(tmp_path, analy
     assert cost.wire_bytes > cost.structure_bytes + cost.url_bytes
     assert cost.overhead == pytest.approx(cost.wire_bytes / 22, rel=0.01)
     assert cost.publish_ms.n == 200
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_battle_of_the_readme_tells_what_a_publish_costs_on_each(tmp_path, require_broker):
+    [line] = re.findall(r"^\$ bb (battle middleware-small [^#]*)", README.read_text(encoding="utf-8"), re.MULTILINE)
+    command = line.split()
+    assert command[2:] == ["ponte", "acme-onem2m", "mosquitto", "rabbitmq", "--scale", "0.01"]
+    contenders = command[2:6]
+    for name in contenders:
+        require_broker(name)
+    fought = bb(*command, cwd=tmp_path, timeout=500)
+    # A busy machine may make some of the measurements void; what a publish costs is told all the same.
+    assert fought.code in (ExitCode.PASS, ExitCode.VOID), fought.out + fought.err
+    [page] = (tmp_path / "runs").glob("battle-*.html")
+    rows = {row["contender"]: row for row in cost_table(page)}
+    assert set(rows) == set(contenders)
+    assert {row["publishes → listens"] for row in rows.values()} == {"http → mqtt", "http → http", "mqtt → mqtt"}
+    assert {(row["ok"], row["failed"]) for row in rows.values()} == {("200", "0")}
+    assert [rows[name]["structure"] for name in ("mosquitto", "rabbitmq", "ponte")] == ["22 B"] * 3
+    assert rows["acme-onem2m"]["structure"] != "22 B"
 
 
 @pytest.mark.alone

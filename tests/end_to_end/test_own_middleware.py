@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from battlebrokers.contenders.reader import parse_contender
-from battlebrokers.errors import InputError
+from battlebrokers.errors import ExitCode, InputError
+from battlebrokers.tables.run_folder import RunFolder
+from support.cost_table import cost_table
 from support.runs import bb, run_for_real, write_scenario
 
 HOW_TO = (Path(__file__).parents[2] / "docs" / "how-to" / "add-a-middleware.md").read_text(encoding="utf-8")
@@ -70,6 +73,35 @@ def test_the_middleware_of_the_how_to_carries_a_scenario(folder: Path) -> None:
     counted = manifest.workers[0].counters
     assert counted["sent"] == 80
     assert counted["received"] == 160
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_every_command_of_the_how_to_does_what_it_says(folder: Path, require_broker: Callable[[str], str]) -> None:
+    require_broker("mosquitto")
+    (folder / "noticeboard.yaml").unlink()
+    said = re.findall(r"^\$ bb (.*)$", HOW_TO, re.MULTILINE)
+    assert [line.split()[0] for line in said] == ["brokers", "brokers", "run", "battle"]
+    began, _, run, battle = (line.split() for line in said)
+    made = bb(*began, cwd=folder)
+    [promised] = re.findall(r"\$ bb brokers new noticeboard\n(.*?)\n```", HOW_TO, re.DOTALL)
+    assert (made.code, made.out.strip()) == (0, promised)
+    # What the scaffold becomes is the file of this page.
+    (folder / "noticeboard.yaml").write_text(SPEC, encoding="utf-8")
+    # A busy machine may make a measurement void, which is told; what was sent came all the same.
+    played = bb(*run, cwd=folder)
+    assert played.code in (ExitCode.PASS, ExitCode.VOID), played.out + played.err
+    fought = bb(*battle, cwd=folder)
+    assert fought.code in (ExitCode.PASS, ExitCode.VOID), fought.out + fought.err
+    runs = [RunFolder(place).read_manifest() for place in sorted((folder / "runs").iterdir()) if place.is_dir()]
+    assert sorted(run.contender.name for run in runs) == ["mosquitto", "noticeboard", "noticeboard"]
+    for manifest in runs:
+        counted = manifest.workers[0].counters
+        assert (manifest.state, counted["sent"], counted["received"]) == ("finished", 200, 200)
+    [page] = (folder / "runs").glob("battle-*.html")
+    assert sorted(row["contender"] for row in cost_table(page)) == ["mosquitto", "noticeboard"]
 
 
 def test_the_mistake_of_the_how_to_is_told_as_it_says() -> None:
