@@ -66,6 +66,35 @@ def test_a_broker_stopped_for_two_seconds_shows_in_p99_at_its_true_size(tmp_path
     assert summary.messages.lost == 0
 
 
+@pytest.mark.alone
+def test_a_broker_that_stops_until_the_load_is_over_fails_and_its_p99_is_infinite(tmp_path, analyst, mosquitto):
+    text = STEADY.format(qos=1, measure="4s").replace("every: 100/s", "every: 100/s, inflight: 10")
+    broker = psutil.Process(mosquitto.process.pid)
+
+    def stop_until_drain(seen) -> None:
+        if seen.phase == "measure" and seen.share > 0.3:
+            broker.suspend()
+        elif seen.phase == "drain":
+            broker.resume()
+
+    try:
+        folder = run_for_real(
+            write_scenario(tmp_path, text), mosquitto.endpoints["tcp"], tmp_path / "runs", watch=stop_until_drain
+        )
+    finally:
+        broker.resume()
+    analyst.analyze(str(folder.path))
+    summary = build_summary(folder)
+    assert summary.publishing.backlog > 500
+    assert summary.publishing.shortfall < 0.01 * summary.messages.planned
+    assert (summary.messages.lost, summary.messages.expected) == (0, summary.messages.sent)
+    assert summary.latency_ms.response.lost == summary.publishing.backlog
+    assert "p99" in summary.latency_ms.response.infinite
+    (told,) = [one for one in summary.expectations if one.text == "every publish gets through"]
+    assert "held by the broker (window, socket or connection) until the load was over" in told.measured
+    assert summary.verdict in ("FAIL", "VOID"), "VOID only where this machine was late itself"
+
+
 def test_a_broker_killed_mid_run_gives_a_report_and_exit_code_5(tmp_path, require_broker):
     require_broker("mosquitto")
     scenario = write_scenario(tmp_path, STEADY.format(qos=1, measure="20s"))

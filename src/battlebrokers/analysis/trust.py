@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from battlebrokers.analysis.clocks import clock_error_us
 from battlebrokers.analysis.facts import MEASURE, Facts, where
 from battlebrokers.analysis.latency import measured, per_second
-from battlebrokers.analysis.model import Check, Latencies, Level, Messages, Publishing, Service, Trust
+from battlebrokers.analysis.model import Check, Latencies, Level, Messages, Percentiles, Publishing, Service, Trust
 from battlebrokers.analysis.quantiles import Distribution
 from battlebrokers.analysis.steadiness import SHORTEST_WINDOW_S, Steadiness, steadiness
 from battlebrokers.clock import MILLISECOND_NS
@@ -169,7 +169,7 @@ def _qos(facts: Facts) -> Check:
 
 
 def _late(late_share: float, limit_ms: float, tick_ms: float, latencies: Latencies, busiest: Service | None) -> Check:
-    response, service = latencies.response.p99, latencies.service.p99
+    response, service = _arrived_p99(latencies.response), _arrived_p99(latencies.service)
     distortion = response - service if response is not None and service is not None else None
     share = format_percent(late_share)
     said = f"{share} of the sends nothing held left more than {_ms(limit_ms)} after their planned time"
@@ -183,6 +183,11 @@ def _late(late_share: float, limit_ms: float, tick_ms: float, latencies: Latenci
             said += f"; that moved p99 by {_ms(distortion)}"
         said += _why_late(busiest)
     return Check(id="generator-late", level=level, sentence=said, measured=round(late_share, 6), limit=LATE_SHARE)
+
+
+def _arrived_p99(found: Percentiles) -> float | None:
+    """Milliseconds; of those that arrived where the stated one is infinite, for no lateness of ours made it so."""
+    return found.of_delivered.get("p99") if "p99" in found.infinite else found.p99
 
 
 def _why_late(busiest: Service | None) -> str:

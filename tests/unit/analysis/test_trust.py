@@ -60,6 +60,18 @@ def test_lateness_that_does_not_move_the_p99_is_a_warning(make_run):
     assert summary.verdict == "PASS"
 
 
+@pytest.mark.parametrize(("lag_ms", "verdict"), [(1.8, "FAIL"), (30.0, "VOID")])
+def test_lateness_is_no_excuse_for_a_broker_whose_p99_is_infinite(make_run, lag_ms, verdict):
+    run = make_run().healthy(0)
+    lags = np.where(np.arange(3000) % 20 == 0, lag_ms, 0.05)
+    for kind, values in (("lag", lags), ("service", np.full(3000, 2.0)), ("response", 2.0 + lags)):
+        run.latency(kind, values, second=seconds(run, 3000))
+    run.latency("response", np.full(3000, np.inf), second=seconds(run, 3000))
+    run.ledger(expected=3000, delivered=3000)
+    run.publishing(planned=6000, sent=3000, acked=3000, unsent=3000, backlog=3000, held_window=3000)
+    assert build_summary(run.write()).verdict == verdict
+
+
 def test_one_late_send_in_a_thousand_is_fine(make_run):
     assert level(lagging(make_run, 500.0, share=0.001), "generator-late") == "ok"
 
