@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -37,7 +39,7 @@ class Took:
 
     seconds: float
     peak_bytes: int
-    """Of all processes together: the analyst's, its JVM's, its Python workers'."""
+    """Of all processes together: the command's, the analyst's, its JVM's, its Python workers'; report included."""
 
 
 def figures(bench: Bench) -> Iterator[Figure]:
@@ -123,21 +125,42 @@ def _against_pyshark(bench: Bench, capture: Capture, ours: Took) -> Figure:
 
 
 def _ours(bench: Bench, master: str, capture: Capture) -> Took:
-    """What `bb pcap` does after Spark's start, in a session of its own."""
+    """What `bb pcap` does after Spark's start, in a process of its own, watched until the report is written."""
     out = bench.folder / "out"
-    with start_analyst(master) as analyst, _Peak(analyst.pid) as peak:
-        summary = analyst.decode([str(capture.path)], str(out), {})
-    began = time.monotonic()
-    write_report(RunFolder(out), summary)
-    seconds = summary["seconds"] + time.monotonic() - began
-    if summary["packets"] != capture.packets:
-        raise RuntimeError(f"{summary['packets']} packets were found, {capture.packets} were written")
+    spawn = multiprocessing.get_context("spawn")
+    answer, teller = spawn.Pipe(duplex=False)
+    child = spawn.Process(target=_decode, args=(master, str(capture.path), str(out), teller))
+    child.start()
+    teller.close()
+    assert child.pid is not None
+    try:
+        with _Peak(child.pid) as peak:
+            packets, stages = answer.recv()
+    finally:
+        child.join()
+    seconds = sum(stages.values())
+    if packets != capture.packets:
+        raise RuntimeError(f"{packets} packets were found, {capture.packets} were written")
     shutil.rmtree(out)
-    bench.say(
-        f"{master}: {capture.mib:.0f} MiB in {seconds:.1f} s (tables {summary['seconds']:.1f} s), "
-        f"{peak.bytes / _MIB:.0f} MiB of memory"
-    )
+    told = ", ".join(f"{name} {took:.1f} s" for name, took in stages.items())
+    bench.say(f"{master}: {capture.mib:.0f} MiB in {seconds:.1f} s ({told}), {peak.bytes / _MIB:.0f} MiB of memory")
     return Took(seconds, peak.bytes)
+
+
+def _decode(master: str, capture: str, out: str, teller: Connection) -> None:
+    """Decode and report as the command does; tells the packets found and the seconds of each stage."""
+    began: dict[str, float] = {}
+    with start_analyst(master) as analyst:
+        summary = analyst.decode([capture], out, {}, lambda name, *_: began.setdefault(name, time.monotonic()))
+        done = time.monotonic()
+    stages = {"decoding": summary["seconds"]}
+    if "following" in began:
+        stages["following"] = done - began["following"]
+        stages["decoding"] -= stages["following"]
+    done = time.monotonic()
+    write_report(RunFolder(Path(out)), summary)
+    stages["report"] = time.monotonic() - done
+    teller.send((summary["packets"], stages))
 
 
 class _Peak:
@@ -159,7 +182,10 @@ class _Peak:
 
     def _watch(self) -> None:
         while not self._done.wait(_LOOK_S):
-            family = [self._process, *self._process.children(recursive=True)]
+            try:
+                family = [self._process, *self._process.children(recursive=True)]
+            except psutil.Error:
+                return  # it has ended
             self.bytes = max(self.bytes, sum(_own_bytes(process) for process in family))
 
 
