@@ -150,8 +150,12 @@ def _ours(bench: Bench, master: str, capture: Capture) -> Took:
 def _decode(master: str, capture: str, out: str, teller: Connection) -> None:
     """Decode and report as the command does; tells the packets found and the seconds of each stage."""
     began: dict[str, float] = {}
+
+    def note(stage: str, *_: int) -> None:
+        began.setdefault(stage, time.monotonic())
+
     with start_analyst(master) as analyst:
-        summary = analyst.decode([capture], out, {}, lambda name, *_: began.setdefault(name, time.monotonic()))
+        summary = analyst.decode([capture], out, {}, note)
         done = time.monotonic()
     stages = {"decoding": summary["seconds"]}
     if "following" in began:

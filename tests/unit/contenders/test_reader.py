@@ -37,6 +37,16 @@ def test_a_shipped_file_has_at_most_forty_lines(path: Path) -> None:
     assert len([line for line in lines if line and not line.startswith("#")]) <= 40
 
 
+def test_no_shipped_contender_names_an_exporter_nobody_starts() -> None:
+    named = {
+        contender.name: name
+        for contender in load_contenders()
+        for name, service in contender.services.items()
+        if service.metrics is not None and not contender.run.external
+    }
+    assert named == {}
+
+
 def test_a_configuration_text_may_lie_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "mine.conf").write_text("listener ${port.mqtt}\n")
