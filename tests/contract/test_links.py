@@ -26,6 +26,7 @@ from battlebrokers.protocols.base import (
 )
 from battlebrokers.protocols.registry import capabilities_of, make_link, protocol_names
 from support.coap_server import coap_server
+from support.http_hub import http_hub, http_script
 from support.links import Ear, until
 from support.nonsense import nonsense_server
 from support.places import PLACES, Place, needs, needs_qos, send, subscribed
@@ -73,6 +74,13 @@ def hub_port() -> Iterator[int]:
         yield port
 
 
+@pytest.fixture(scope="module")
+def http_hub_port() -> Iterator[int]:
+    """A server of topics over HTTP."""
+    with http_hub() as port:
+        yield port
+
+
 @pytest.fixture(params=[together(place) for place in PLACES])
 def place(request: pytest.FixtureRequest) -> Place:
     return request.param
@@ -89,6 +97,8 @@ def endpoint(
         return Endpoint("udp", "127.0.0.1", request.getfixturevalue("coap_port"), "")
     if place.broker == "hub":
         return Endpoint("ws", "127.0.0.1", request.getfixturevalue("hub_port"), "/")
+    if place.broker == "http-hub":
+        return Endpoint("tcp", "127.0.0.1", request.getfixturevalue("http_hub_port"), "")
     if place.protocol == "udp":
         return Endpoint("udp", "127.0.0.1", free_port(), "")
     if not place.broker:
@@ -105,7 +115,8 @@ async def make(place: Place, endpoint: Endpoint) -> AsyncIterator[Callable[..., 
 
     def maker(client_id: str = "", **options: object) -> tuple[Link, Ear]:
         ear = Ear()
-        settings = {"version": place.version or "3.1.1", "keep_alive_s": 30, "script": place.script, **options}
+        settings = {"version": place.version or "3.1.1", "keep_alive_s": 30, "script": place.script}
+        settings |= {**place.settings, **options}
         name = client_id or f"c-{uuid.uuid4().hex[:12]}"
         link = make_link(place.protocol, endpoint, LinkOptions(name, **settings), ear)  # type: ignore[arg-type]
         made.append(link)
@@ -130,6 +141,10 @@ def topics(place: Place) -> Callable[[], str]:
 def topic(topics: Callable[[], str]) -> str:
     """A topic nobody else uses."""
     return topics()
+
+
+def test_every_protocol_there_is_keeps_this_contract():
+    assert {place.protocol for place in PLACES} == set(protocol_names())
 
 
 async def test_a_link_opens_closes_and_opens_again(make):
@@ -177,8 +192,8 @@ async def test_batches_arrive_whole_in_order_and_once(make, topic: str, qos: int
     expected = [row.tobytes() for row in rows] + several + [row.tobytes() for row in (*rows[:1], *rows[:3])]
     await until(lambda: len(ear.messages) >= len(expected))
     assert ear.payloads == expected
-    # What a dialect tells over WebSocket has no QoS of its own.
-    assert {message.qos for message in ear.messages} == {0 if place.protocol == "websocket" else qos}
+    # What a dialect tells over WebSocket or HTTP has no QoS of its own.
+    assert {message.qos for message in ear.messages} == {0 if place.protocol in {"websocket", "http"} else qos}
     assert {message.topic for message in ear.messages} == {name.encode()}
     assert not any(message.retain or message.dup for message in ear.messages)
     framing = 0 if place.protocol == "udp" else 1
@@ -212,7 +227,7 @@ async def test_a_large_message_arrives_whole(make, topic: str, place: Place):
     # A CoAP resource may be seen, empty, before the first long value is there whole.
     await send(link, topic, [b"first"], 1, 4, heard=ear)
     payload = np.random.default_rng(1).integers(0, 256, (1, 2 << 20), np.uint8)
-    link.publish(Outgoing(topic.encode(), payload, 1, False, 5))
+    await send(link, topic, payload, 1, 5)
     await until(lambda: len(ear.messages) == 2 and len(sender.acked) == 2)
     assert ear.payloads == [b"first", payload.tobytes()]
     assert sender.acked == [4, 5]
@@ -442,9 +457,7 @@ async def test_what_a_link_cannot_do_is_refused(make, topic: str, place: Place):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(
-    "protocol", [name for name in protocol_names() if name in {"mqtt", "amqp", "coap", "udp", "websocket"}]
-)
+@pytest.mark.parametrize("protocol", [name for name in protocol_names() if name != "loopback"])
 async def test_a_server_that_talks_nonsense_harms_nobody(protocol: str, seed: int, caplog: pytest.LogCaptureFixture):
     can = capabilities_of(protocol)
     transport = next(each for each in ("udp", "tcp", "ws") if each in can.transports)
@@ -452,10 +465,10 @@ async def test_a_server_that_talks_nonsense_harms_nobody(protocol: str, seed: in
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with nonsense_server(transport, seed) as port:
         ear = Ear()
-        script = hub_script() if protocol == "websocket" else None
+        script = {"websocket": hub_script(), "http": http_script("stream")}.get(protocol)
         options = LinkOptions("victim", connect_timeout_s=3.0, answer_timeout_s=0.5, script=script)
         link = make_link(protocol, Endpoint(transport, "127.0.0.1", port, ""), options, ear)
-        if transport != "udp":
+        if transport != "udp" and protocol != "http":
             with pytest.raises(LinkError):
                 await link.open()
             assert link.held is Held.OFFLINE
@@ -466,7 +479,8 @@ async def test_a_server_that_talks_nonsense_harms_nobody(protocol: str, seed: in
                 await until(lambda: len(ear.refused) == 4)
                 assert all(reason < 0 for _, reason in ear.refused)
                 assert {reason for _, reason in ear.refused} <= set(Failure)
-                assert ear.faults
+                # What is no answer to a request over HTTP is told as its failure only.
+                assert ear.faults or protocol == "http"
             assert link.held is Held.NO
             assert link.unacknowledged == 0
         await link.close()

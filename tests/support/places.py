@@ -12,6 +12,7 @@ import pytest
 from battlebrokers.protocols.base import Bytes2D, Capabilities, Endpoint, Link, LinkOptions, Outgoing, Subscription
 from battlebrokers.protocols.registry import capabilities_of, make_link
 from battlebrokers.protocols.script import Script
+from support.http_hub import http_script
 from support.links import Ear, until
 from support.websocket_hub import hub_script
 
@@ -22,6 +23,7 @@ class Place:
 
     protocol: str
     version: str = "3.1.1"
+    """Of MQTT; of HTTP the way notifications come."""
     broker: str = ""
     transport: str = "tcp"
     """The name of the broker's endpoint."""
@@ -29,7 +31,15 @@ class Place:
     @property
     def script(self) -> Script | None:
         """The dialect, where the protocol says nothing of publishing by itself."""
+        if self.protocol == "http":
+            return http_script(self.version)
         return hub_script() if self.protocol == "websocket" else None
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Options of its links, unless a test says otherwise."""
+        # Requests in flight go over connections of their own: order is kept by having one at a time.
+        return {"inflight": 1} if self.protocol == "http" else {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -64,6 +74,9 @@ PLACES = [
     Place("coap", "", "libcoap", "udp"),
     Place("udp", "", "", "udp"),
     Place("websocket", "", "hub", "ws"),
+    Place("http", "callback", "http-hub"),
+    Place("http", "stream", "http-hub"),
+    Place("http", "poll", "http-hub"),
 ]
 
 NOT_SUPPORTED = {
@@ -104,6 +117,12 @@ NOT_SUPPORTED = {
     ("websocket", "will"): "a WebSocket leaves no will",
     ("websocket", "shared_subscription"): "a dialect has no word for shared groups",
     ("websocket", "takeover"): "WebSockets have no client ids",
+    ("http", "retain"): "a dialect over HTTP has no word for keeping messages",
+    ("http", "persistent_session"): "HTTP has no sessions",
+    ("http", "will"): "HTTP has no wills",
+    ("http", "shared_subscription"): "a dialect has no word for shared groups",
+    ("http", "wildcards"): "a client subscribes to topic by topic",
+    ("http", "takeover"): "HTTP has no client ids",
     ("amqtt", "granted_qos"): "amqtt delivers with the publisher's QoS, whatever was granted",
 }
 

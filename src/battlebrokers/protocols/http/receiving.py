@@ -28,6 +28,7 @@ from battlebrokers.scenario.topics import filter_matches
 if TYPE_CHECKING:
     from battlebrokers.protocols.http.scripted import ScriptedHttpLink
 
+WILDCARDS_NOT_SUPPORTED, SHARES_NOT_SUPPORTED = 0xA2, 0x9E
 _OF_A_TOPIC = frozenset({"topic", "resource", "filter"})
 
 
@@ -53,7 +54,8 @@ class Reception:
         self._link = link
         self._dialect = dialect
         self._listening = listening
-        self._granted: dict[Subscription, list[Target]] = {}
+        self._granted: dict[str, list[Target]] = {}
+        """By filter as a broker would see it."""
         self._fetch: Fetch | None = None
         """The one for all topics, where one is enough."""
         self._path = ""
@@ -74,10 +76,11 @@ class Reception:
 
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Granted]:
         """Say what the dialect says; one answer each."""
-        wanted = [(each, target) for each in dict.fromkeys(subscriptions) for target in self._targets(each)]
-        for each in subscriptions:
-            self._granted.setdefault(each, [])
-        refused: dict[Subscription, int] = {}
+        refused = {each: reason for each in subscriptions if (reason := self._refusal_of(each))}
+        asked = [each for each in dict.fromkeys(subscriptions) if each not in refused]
+        wanted = [(each, target) for each in asked for target in self._targets(each)]
+        for each in asked:
+            self._granted.setdefault(each.wire_filter, [])
         once_said: set[int] = set()
         gate = asyncio.Semaphore(self._link.window)
 
@@ -89,7 +92,7 @@ class Reception:
                     raise
                 refused[subscription] = error.code
                 return False
-            self._granted[subscription].append(target)
+            self._granted[subscription.wire_filter].append(target)
             return True
 
         # The first one says what is said once; then as many at a time as the window allows.
@@ -106,6 +109,12 @@ class Reception:
             Granted(each, -1, refused[each]) if each in refused else Granted(each, min(each.qos, 1), min(each.qos, 1))
             for each in subscriptions
         ]
+
+    def _refusal_of(self, subscription: Subscription) -> int:
+        """Why it cannot even be asked for; 0 when it can."""
+        if subscription.share:
+            return SHARES_NOT_SUPPORTED
+        return 0 if self._targets(subscription) else WILDCARDS_NOT_SUPPORTED
 
     def _targets(self, subscription: Subscription) -> list[Target]:
         wanted = subscription.filter
@@ -168,7 +177,7 @@ class Reception:
         refusals: list[LinkError] = []
         said: list[tuple[Call, dict[str, Value]]] = []
         for subscription in subscriptions:
-            for target in self._granted.pop(subscription, ()):
+            for target in self._granted.pop(subscription.wire_filter, ()):
                 if target.fetch is not None:
                     target.fetch.stop()
                 own = {**link.known(), **target.known, **target.kept}
@@ -189,7 +198,7 @@ class Reception:
     async def leave(self) -> None:
         """Undo everything that is still there."""
         if self._granted:
-            await self.unsubscribe(list(self._granted))
+            await self.unsubscribe([Subscription(each) for each in self._granted])
 
     def stop(self) -> None:
         """End without a word."""
