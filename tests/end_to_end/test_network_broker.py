@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import time
 import urllib.request
@@ -159,14 +160,26 @@ def test_a_forged_announcement_moves_nobody(paper: Stage) -> None:
 
 
 def test_a_forged_link_is_not_believed(paper: Stage) -> None:
-    links = paper.ask("GET", "/api/v1/topology")["links"]
-    before = paper.drops()
-    now_ms = time.monotonic_ns() // 1_000_000
-    with paper.lab.frame_socket("h5") as door:
+    links = [one["ends"] for one in paper.ask("GET", "/api/v1/topology")["links"]]
+    forger = paper.hosts["h5"]
+    with paper.lab.frame_socket("h5") as door, paper.lab.frame_socket("h6") as other:
+        # Where no host is known the switch asks the controller, and beacons are sent.
+        paper.ask("DELETE", f"/api/v1/hosts/{forger.mac}")
+        before = paper.drops()
+        asked = paper.ask("GET", "/api/v1/statistics")["packet_ins"]
+        now_ms = time.monotonic_ns() // 1_000_000
         door.send(beacon_frame(Beacon(1, 1, now_ms), b"a guess"))
-    assert paper.dropped("forged link", before)
-    now = paper.ask("GET", "/api/v1/topology")["links"]
-    assert [one["ends"] for one in now] == [one["ends"] for one in links]
+        assert paper.dropped("forged link", before)
+        assert paper.ask("GET", "/api/v1/statistics")["packet_ins"] > asked
+        # Its own one back, and a true and fresh one where a host is known.
+        before = paper.drops()
+        overheard = _next_beacon(door)
+        door.send(overheard)
+        other.send(overheard)
+        assert paper.dropped("forged link", before, at_least=2) == 2
+    assert [one["ends"] for one in paper.ask("GET", "/api/v1/topology")["links"]] == links
+    paper.lab.announce(paper.topology)
+    until(lambda: len(paper.ask("GET", "/api/v1/hosts")) == len(paper.hosts), what="the forger to be known again")
 
 
 def test_floods_of_nonsense_do_not_stop_the_broker(paper: Stage) -> None:
@@ -234,6 +247,19 @@ def test_a_killed_controller_changes_nothing_in_the_network_and_finds_everything
         assert sorted(payload for payload, _ in came[host]) == sorted([b"before", *said] * 2)
     assert _rules(paper) == rules
     assert set(kept.values()) <= set(paper.ask("GET", "/db/resources/json"))
+
+
+def _next_beacon(door: socket.socket) -> bytes:
+    """The next one that is sent, not one that has waited to be read."""
+    door.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            door.recv(2000)
+    door.settimeout(60)
+    while True:
+        frame = door.recv(2000)
+        if frame[12:14] == b"\x88\xcc":
+            return frame
 
 
 def _counted(paper: Stage, resource: str) -> tuple[int, int]:

@@ -115,6 +115,16 @@ def test_a_captured_run_delivers_everything_once_and_sees_it_on_the_switches(tmp
     assert captures["controller"]["packets"] > 0
 
 
+def test_a_rate_that_rises_is_carried_and_shows_what_was_reached(tmp_path: Path) -> None:
+    rising = TALK.replace("every: 50/s", "every: ramp 50/s..400/s over 2s").replace("devices: 2", "devices: 1")
+    result = bb("run", str(write_scenario(tmp_path, rising)), "--broker", "sdn", "--json", cwd=tmp_path, timeout=400)
+    assert result.code in MEASURED, result.err
+    all_once(result.json())
+    # More than the first rate would have given, and no more than the last.
+    sent = result.json()["messages"]["sent"]
+    assert 50 * 2.5 < sent <= 400 * 3
+
+
 def test_two_modes_battle(tmp_path: Path) -> None:
     scenario = str(write_scenario(tmp_path, TALK))
     result = bb("battle", scenario, "sdn-group", "sdn-reactive", "--repeat", "1", "--json", cwd=tmp_path, timeout=500)

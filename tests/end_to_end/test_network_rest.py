@@ -24,7 +24,8 @@ ROUTES = [
     ("DELETE", "/api/v1/resources/{}/subscribers/{}"), ("POST", "/api/v1/resources/{}/messages"),
     ("GET", "/api/v1/hosts"), ("DELETE", "/api/v1/hosts/{}"), ("GET", "/api/v1/topology"),
     ("GET", "/api/v1/statistics"),
-    ("GET", "/api/v1/switches/{}"), ("GET", "/db/resources/json"), ("POST", "/db/resources/json"),
+    ("GET", "/api/v1/switches/{}"), ("DELETE", "/api/v1/switches/{}"),
+    ("GET", "/db/resources/json"), ("POST", "/db/resources/json"),
     ("DELETE", "/db/resources/json"), ("GET", "/db/subscribers/{}/json"), ("POST", "/db/subscribers/{}/json"),
     ("DELETE", "/db/subscribers/{}/json"),
 ]  # fmt: skip

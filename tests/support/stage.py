@@ -28,8 +28,9 @@ _FENCE = "the fence "
 class Stage:
     """One network that is up, with its controller."""
 
-    def __init__(self, folder: Path, topology: str, cables: str = "") -> None:
+    def __init__(self, folder: Path, topology: str, cables: str = "", options: tuple[str, ...] = ()) -> None:
         self.folder = folder
+        self._options = options
         self.topology: Topology = find_topology(topology, cables)
         # Short and of its own, so that a lab somebody uses at the same time is left alone.
         self.lab = Laboratory(folder / "lab", Names("bbt"))
@@ -49,7 +50,7 @@ class Stage:
         log.unlink(missing_ok=True)
         self.controller = start_bb(
             "sdn", "controller", "--port", str(self.http_port), "--openflow-port", str(self.openflow_port),
-            "--state", str(self.folder / "state.json"), cwd=self.folder, log=log,
+            "--state", str(self.folder / "state.json"), *self._options, cwd=self.folder, log=log,
         )  # fmt: skip
         until(lambda: b"REST" in log.read_bytes(), what="the controller")
         words = log.read_text().split()
@@ -182,6 +183,18 @@ class Stage:
     def errors(self) -> int:
         return sum(one["errors"] + one["malformed"] for one in self.ask("GET", "/api/v1/topology")["switches"])
 
+    def is_whole(self) -> bool:
+        """Whether every switch and every link is there."""
+        told = self.ask("GET", "/api/v1/topology")
+        switches = [one for one in told["switches"] if one["connected"]]
+        return len(switches) == len(self.topology.switches) and len(told["links"]) == len(self.topology.wires)
+
+    def calls(self, switch: str, port: int) -> None:
+        """Let a switch call another port of ours; at one where nobody listens it goes on by the rules it has."""
+        bridge = f"bbt{switch}"
+        words = ("set", "controller", bridge, "connection_mode=out-of-band", "max_backoff=1000")
+        self.lab.switching.run("ovs-vsctl", "set-controller", bridge, f"tcp:127.0.0.1:{port}", "--", *words)
+
     def _drained(self, name: str) -> Iterator[tuple[bytes, str]]:
         with suppress(BlockingIOError):
             while True:
@@ -190,9 +203,9 @@ class Stage:
 
 
 @contextmanager
-def stage(folder: Path, topology: str, cables: str = "") -> Iterator[Stage]:
-    """A network that is up, and gone afterwards."""
-    made = Stage(folder, topology, cables)
+def stage(folder: Path, topology: str, cables: str = "", options: tuple[str, ...] = ()) -> Iterator[Stage]:
+    """A network that is up, and gone afterwards; `options` are the controller's."""
+    made = Stage(folder, topology, cables, options)
     try:
         made.up()
         yield made
