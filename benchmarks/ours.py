@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,13 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from battlebrokers.clock import SECOND_NS
-from battlebrokers.run.orchestrator import Glimpse, Orchestrator, RunRequest
+from battlebrokers.run.orchestrator import Orchestrator, RunRequest
 from battlebrokers.scenario.reader import read_scenario
 from battlebrokers.tables import DELIVERIES, OPERATIONS, RESOURCES, Table
 from battlebrokers.tables.manifest import Manifest, Phase
 from battlebrokers.tables.run_folder import RunFolder
 from benchmarks.bench import Bench
-from benchmarks.rates import Sample, rate_between
 
 PAYLOAD_BYTES = 64
 
@@ -80,8 +78,6 @@ class Evidence:
 
     folder: RunFolder
     manifest: Manifest
-    glimpses: list[tuple[str, Sample]]
-    """(phase, (second, messages received)) as the watching user saw them."""
 
     @property
     def window(self) -> Phase:
@@ -107,12 +103,6 @@ class Evidence:
         return self._delivered(self.window.start_ns, self.window.end_ns) / self._seconds
 
     @property
-    def watched_per_s(self) -> float:
-        """The same from the live counters: for runs that keep no events."""
-        inside = [sample for phase, sample in self.glimpses if phase == "measure"]
-        return rate_between(inside, inside[0][0], inside[-1][0]) if inside else 0.0
-
-    @property
     def lost(self) -> int:
         """Messages that left us and did not come back; under overload a broker drops or is still busy."""
         counters = self.manifest.workers[0].counters
@@ -124,6 +114,15 @@ class Evidence:
         moments, percent, _ = self._generator()
         busy_ns = float(np.sum(np.diff(moments) * percent[1:] / 100))
         return busy_ns / 1000 / max(1, self._delivered(int(moments[0]), int(moments[-1])))
+
+    def cpu_us_at(self, per_s: float) -> float:
+        """The same for a load that was carried whole at a known rate; needs no recorded events."""
+        counters = self.manifest.workers[0].counters
+        if counters["received"] < 0.99 * counters["sent"]:
+            raise RuntimeError(f"the broker carried {counters['received']:,} of {counters['sent']:,} messages")
+        moments, percent, _ = self._generator()
+        span_ns = np.diff(moments)
+        return float(np.sum(span_ns * percent[1:] / 100) / 1000 / (np.sum(span_ns) / SECOND_NS * per_s))
 
     @property
     def rss_bytes(self) -> int:
@@ -170,17 +169,9 @@ def run_ours(load: Load, target: Target, place: Path, read: Callable[[Evidence],
     """Run a load in one process of ours and return what `read` makes of the evidence, which is then removed."""
     target.settle()
     loaded = read_scenario(load.scenario(), "bench")
-    glimpses: list[tuple[str, Sample]] = []
-
-    def watch(glimpse: Glimpse) -> None:
-        count = float(glimpse.progress.received)
-        # Between two reports of the worker the user sees the same count again: no news, no sample.
-        if not glimpses or glimpses[-1][1][1] != count:
-            glimpses.append((glimpse.phase, (time.monotonic(), count)))
-
     request = RunRequest(loaded, target.url, seed=1, runs=place, processes=1, keep_events=load.keep_events)
-    folder = asyncio.run(Orchestrator(request, watch).run())
+    folder = asyncio.run(Orchestrator(request, lambda _glimpse: None).run())
     try:
-        return read(Evidence(folder, folder.read_manifest(), glimpses))
+        return read(Evidence(folder, folder.read_manifest()))
     finally:
         shutil.rmtree(folder.path, ignore_errors=True)

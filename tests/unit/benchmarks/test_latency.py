@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.latency import rate_without_ticks
+from benchmarks.latency import rate_without_ticks, share_told
 from benchmarks.ours import Load
 
 from battlebrokers.run.tick import tick_ns
@@ -14,3 +14,14 @@ def test_added_latency_is_measured_without_ticks_however_fast_the_broker_is(half
     load = Load(per_s=rate_without_ticks(half_per_s))
     assert load.per_s <= half_per_s + 0.5
     assert tick_ns(build_plan(read_scenario(load.scenario(), "bench").scenario), processes=1) == 0
+
+
+@pytest.mark.parametrize(
+    ("capacity_per_s", "words"),
+    [
+        (84_000.0, "42,000 msg/s, 50% of the broker's capacity"),
+        (250_000.0, "50,000 msg/s, 20% of the broker's capacity, the most that is sent without ticks"),
+    ],
+)
+def test_the_note_says_the_true_share_of_the_capacity(capacity_per_s, words):
+    assert share_told(rate_without_ticks(capacity_per_s / 2), capacity_per_s) == words
