@@ -13,7 +13,7 @@ from battlebrokers.analysis.traces import Traces
 from battlebrokers.analysis.wire import read_wire
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.record.capture_tool import Limits
-from battlebrokers.tables import HOPS, STREAMS, Table
+from battlebrokers.tables import FOLLOWED, HOPS, SERVICE_PEERS, STREAMS, Table
 from battlebrokers.tables.run_folder import RunFolder
 from support.packets import require_capturing
 from support.runs import run_for_real, write_scenario
@@ -60,4 +60,11 @@ def test_a_message_goes_from_aedes_to_redis_and_back_and_begins_once(
     wire = read_wire(folder)
     assert wire is not None
     assert REDIS not in {flow.receiver for flow in wire.traffic.flows if flow.sender == OUTSIDE}
+    peers = {(row["service"], row["peer"]): row for row in rows_of(folder, SERVICE_PEERS)}
+    asked = peers[REDIS, AEDES]
+    assert asked["requests"] >= 60
+    assert asked["response_p50_ns"] > 0
+    assert asked["cpu_mean_percent"] is not None
+    assert asked["rss_max_bytes"] > 1_000_000
+    assert {(row["first_seen"], row["arrived"]) for row in rows_of(folder, FOLLOWED)} == {(OUTSIDE, True)}
     assert Traces(folder).named("0:0")[0].way()[1].receiver == REDIS

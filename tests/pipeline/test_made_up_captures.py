@@ -19,7 +19,8 @@ from battlebrokers.analysis.traces import Traces
 from battlebrokers.pipeline.captures import Captures, decode
 from battlebrokers.pipeline.stages.wires import WireStage
 from battlebrokers.pipeline.store import LocalStore
-from battlebrokers.tables import EXCHANGES, HOPS, JOURNEYS, MESSAGES, STREAMS, Table
+from battlebrokers.report.export import write_wire_csv
+from battlebrokers.tables import ALONE, EXCHANGES, FOLLOWED, HOPS, JOURNEYS, MESSAGES, SERVICE_PEERS, STREAMS, Table
 from battlebrokers.tables.message_header import HEADER, VERSION
 from battlebrokers.tables.run_folder import RunFolder
 from support import capture_writer as write
@@ -56,11 +57,12 @@ def posts(client: Endpoint, server: Endpoint, bodies: Iterable[bytes], at_ns: in
     return frames
 
 
-def decoded(spark: SparkSession, folder: Path, *connections: list[Frame]) -> RunFolder:
+def decoded(spark: SparkSession, folder: Path, *connections: list[Frame], **more: Any) -> RunFolder:
     folder.mkdir(exist_ok=True)
     frames = sorted((frame for one in connections for frame in one), key=lambda frame: frame.time_ns)
     (folder / "made-up.pcap").write_bytes(write.pcap(frames, nano=True))
-    decode(spark, Captures([str(folder / "made-up.pcap")], names=NAMES), LocalStore(folder))
+    captures = Captures([str(folder / "made-up.pcap")], names=NAMES, **more)
+    decode(spark, captures, LocalStore(folder))
     return RunFolder(folder)
 
 
@@ -82,6 +84,7 @@ def test_what_was_lost_is_traced_though_a_middleware_wraps_it(spark: SparkSessio
         tmp_path / "run",
         posts(OUTSIDE, GATEWAY, [arrives, stays]),
         posts(("10.0.0.2", 50_000), STORE, [arrives], at_ns=NOW_NS + 500 * US),
+        beside_run=True,
     )
     folder.table(JOURNEYS).mkdir(parents=True, exist_ok=True)
     journeys = pa.table({"device": pa.array([7], pa.int32()), "seq": pa.array([2], pa.int64()), "outcome": ["lost"]})
@@ -105,3 +108,41 @@ def test_a_constant_payload_takes_no_room_where_messages_are_followed(spark: Spa
     moved = list(WireStage(folders, left_out, 1)(0, [0]))
     sightings = [pa.ipc.open_stream(value).read_all() for _, value in moved if isinstance(value, bytes)]
     assert sum(table.num_rows for table in sightings) <= 1 + 2 * len(connections) + 2
+
+
+def test_captures_alone_have_services_and_journeys(spark: SparkSession, tmp_path: Path) -> None:
+    goes_on, stays = wrapped(7, 1), wrapped(7, 2)
+    connections = (
+        posts(OUTSIDE, GATEWAY, [goes_on, stays]),
+        posts(("10.0.0.2", 50_000), STORE, [goes_on], at_ns=NOW_NS + 500 * US),
+    )
+    alone = decoded(spark, tmp_path / "alone", *connections)
+    journeys = {row["seq"]: row for row in rows(alone, ALONE[FOLLOWED.name])}
+    assert {
+        seq: (row["device"], row["legs"], row["first_seen"], row["last_seen"], row["arrived"], row["confidence"])
+        for seq, row in journeys.items()
+    } == {1: (7, 2, "outside", "store", True, 1.0), 2: (7, 1, "outside", "gateway", False, 1.0)}
+    legs = [row for row in rows(alone, HOPS) if row["seq"] == 1]
+    assert journeys[1]["first_ns"] == min(row["sent_ns"] for row in legs)
+    assert journeys[1]["last_ns"] == max(row["received_ns"] for row in legs)
+    services = {(row["service"], row["peer"]): row for row in rows(alone, ALONE[SERVICE_PEERS.name])}
+    assert set(services) == {("gateway", "outside"), ("gateway", "store"), ("store", "gateway")}
+    asked = services["gateway", "outside"]
+    assert (asked["requests"], asked["answered"], asked["failed"], asked["unanswered"]) == (2, 2, 0, 0)
+    assert asked["response_p50_ns"] == asked["response_max_ns"] == asked["response_mean_ns"] == 10 * US
+    assert (asked["received_messages"], asked["sent_messages"]) == (2, 2)
+    assert asked["received_bytes"] == asked["request_bytes"] > len(goes_on) + len(stays)
+    assert asked["sent_bytes"] == asked["response_bytes"] > 0
+    assert asked["cpu_mean_percent"] is asked["rss_max_bytes"] is None
+    calls = services["gateway", "store"]
+    assert (calls["requests"], calls["response_p50_ns"], calls["sent_messages"]) == (0, None, 1)
+    assert Traces(alone).lost().seen == 1
+    written = {path.name for path in write_wire_csv(alone, tmp_path / "csv")}
+    assert {"journeys.csv", "services.csv", "hops.csv"} <= written
+
+    used = {"gateway": (12.5, 4096)}
+    beside = decoded(spark, tmp_path / "beside", *connections, beside_run=True, used=used)
+    assert rows(beside, FOLLOWED) == list(rows(alone, ALONE[FOLLOWED.name]))
+    told = {(row["cpu_mean_percent"], row["rss_max_bytes"]) for row in rows(beside, SERVICE_PEERS)}
+    assert told == {(12.5, 4096), (None, None)}
+    assert not beside.table(JOURNEYS).exists()

@@ -16,11 +16,11 @@ from battlebrokers.analysis.explanation import Explanation, explain
 from battlebrokers.analysis.kinds import Kind, read_kinds
 from battlebrokers.analysis.passages import MOST, LastSeen, Passage, read_last_seen, read_passages
 from battlebrokers.analysis.service_map import ServiceMap, draw_map
-from battlebrokers.analysis.stored import is_decoded, is_stored, pieces
+from battlebrokers.analysis.stored import is_decoded, is_run, is_stored, pieces
 from battlebrokers.analysis.traces import OUTSIDE, Trace, Traces
 from battlebrokers.analysis.traffic import Traffic, active_s, read_traffic
 from battlebrokers.clock import SECOND_NS
-from battlebrokers.tables import EXAMPLES, HOPS, JOURNEYS, STREAMS
+from battlebrokers.tables import EXAMPLES, HOPS, STREAMS
 from battlebrokers.tables.run_folder import RunFolder
 
 _LOST = 5
@@ -92,7 +92,7 @@ def read_wire(folder: RunFolder) -> Wire | None:
 
 def _lost(folder: RunFolder, examples: Examples) -> tuple[Trace, ...]:
     """Of a run it is known which messages never arrived."""
-    if is_stored(folder, JOURNEYS) and is_stored(folder, HOPS):
+    if is_run(folder) and is_stored(folder, HOPS):
         return Traces(folder).lost(_LOST).traces
     return examples.stuck
 

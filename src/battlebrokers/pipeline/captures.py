@@ -23,10 +23,12 @@ from battlebrokers.dissect.hints import Hints
 from battlebrokers.pipeline.conversations import Call, Caller, Surroundings
 from battlebrokers.pipeline.sources.capture import prepared
 from battlebrokers.pipeline.sources.files import RandomFile
+from battlebrokers.pipeline.stages.followed import FollowedStage
 from battlebrokers.pipeline.stages.hops import HopStage
 from battlebrokers.pipeline.stages.packets import PacketStage, file_parts
 from battlebrokers.pipeline.stages.peers import keys, numbers
 from battlebrokers.pipeline.stages.progress import StageProgress
+from battlebrokers.pipeline.stages.service_peers import Used
 from battlebrokers.pipeline.stages.streams import Counts, StreamStage
 from battlebrokers.pipeline.stages.sums import SumStage
 from battlebrokers.pipeline.stages.table_files import read_file
@@ -34,7 +36,17 @@ from battlebrokers.pipeline.stages.wires import WireStage
 from battlebrokers.pipeline.store import LocalStore, Store
 from battlebrokers.pipeline.twins import COLUMNS as TWIN_COLUMNS
 from battlebrokers.pipeline.twins import twins
-from battlebrokers.tables import EXCHANGES, HOPS, MESSAGES, PACKETS, STREAMS, WIRE
+from battlebrokers.tables import (
+    ALONE,
+    EXCHANGES,
+    FOLLOWED,
+    HOPS,
+    MESSAGES,
+    PACKETS,
+    PASSAGES,
+    STREAMS,
+    WIRE,
+)
 from battlebrokers.tables.endpoints import respelled
 from battlebrokers.tables.manifest import Manifest, PairingFacts
 
@@ -65,14 +77,20 @@ class Captures:
     """How messages pair, where a contender's file says so."""
     calls: Mapping[Call, Sequence[Caller]] = field(default_factory=dict)
     """Connections whose opener was seen to hold them."""
+    used: Used = field(default_factory=dict)
+    """What services used, as far as it was measured."""
+    beside_run: bool = False
+    """Whether they were captured in a run, whose own tables have some names already."""
     unread: Sequence[dict[str, Any]] = ()
     """Files that are missing here because nothing can be read from them: defects, as `prepared` gives them."""
 
 
-def captures_of(manifest: Manifest, store: Store, sockets: pa.Table | None = None) -> Captures | None:
+def captures_of(
+    manifest: Manifest, store: Store, sockets: pa.Table | None = None, resources: pa.Table | None = None
+) -> Captures | None:
     """What a run captured, if it did; a file of which nothing can be read costs the others nothing.
 
-    `sockets` are the rows of that table: who called whom.
+    `sockets` and `resources` are the rows of those tables: who called whom, and what services used.
     """
     # Not at the top: workers import this module, too, and need none of it.
     from battlebrokers.pipeline.sources.unpacking import why_unreadable
@@ -95,7 +113,15 @@ def captures_of(manifest: Manifest, store: Store, sockets: pa.Table | None = Non
     if not files and not unread:
         return None
     calls = calls_of(sockets.to_pylist() if sockets is not None else ())
-    return Captures(files, wires, captured_at, names, hints_of(manifest.contender.pairing), calls, unread)
+    used = used_of(resources) if resources is not None else {}
+    hints = hints_of(manifest.contender.pairing)
+    return Captures(files, wires, captured_at, names, hints, calls, used, beside_run=True, unread=unread)
+
+
+def used_of(resources: pa.Table) -> Used:
+    """Rows of `resources` added up over the whole run."""
+    sums = resources.group_by("service").aggregate([("cpu_percent", "mean"), ("rss_bytes", "max")])
+    return {row["service"]: (row["cpu_percent_mean"], row["rss_bytes_max"]) for row in sums.to_pylist()}
 
 
 def calls_of(sockets: Iterable[Mapping[str, Any]]) -> dict[Call, list[Caller]]:
@@ -132,10 +158,13 @@ def decode(
     wake_workers(spark)
     began = time.monotonic()
     target.delete("decoded")
-    for table in _WRITTEN:
-        target.delete(table.folder)
+    places = {table.name: table.folder for table in _WRITTEN}
+    if not captures.beside_run:
+        places |= {name: table.folder for name, table in ALONE.items()}
+    for place in places.values():
+        target.delete(place)
     plain, defects = prepared(captures.files, target)
-    work = _Work(spark, captures, plain, {table.name: target.locate(table.folder) for table in _WRITTEN})
+    work = _Work(spark, captures, plain, {name: target.locate(place) for name, place in places.items()})
     counts = work.decode(on_progress)
     work.add_up(on_progress)
     defects += [*_damages(captures.files, counts), *captures.unread]
@@ -155,7 +184,7 @@ class _Work:
         self._parts = file_parts(plain, PART_BYTES)
         self._shares = _shares(sum(_size(path) for path in plain))
         self._followers = max(min(self._shares, _LEAST_TASKS), self._shares // _SHARES_FOLLOWED)
-        self._tasks = len(self._parts) + self._shares + 2 * self._followers + 1
+        self._tasks = len(self._parts) + self._shares + 3 * self._followers + 1
 
     def decode(self, on_progress: Progress) -> Counts:
         """Captures to packets, streams, messages and exchanges."""
@@ -181,8 +210,15 @@ class _Work:
         found = _moved(tasks.mapPartitionsWithIndex(wires), self._followers)
         legs = _moved(found.mapPartitionsWithIndex(HopStage(self._folders[HOPS.name])), 1)
         with self._telling("following", len(self._parts) + self._shares, on_progress):
-            legs.mapPartitions(SumStage(self._folders)).collect()
+            legs.mapPartitions(SumStage(self._folders, self._captures.used)).collect()
+            self._tell_followed()
         left_out.destroy()
+
+    def _tell_followed(self) -> None:
+        passages = read_file(self._folders[PASSAGES.name], 0, ["sender"])
+        senders = frozenset(name for batch in passages for name in batch["sender"].to_pylist())
+        stage = FollowedStage(self._folders[HOPS.name], self._folders[FOLLOWED.name], senders)
+        self._context.parallelize(range(self._followers), self._followers).mapPartitions(stage).collect()
 
     def _telling(self, name: str, done: int, on_progress: Progress) -> StageProgress:
         planned = self._tasks - done

@@ -180,7 +180,8 @@ def _decode(spark: SparkSession, evidence: Evidence, target: Store, on_progress:
 
     began = time.monotonic()
     sockets = evidence.arrow(SOCKETS, SOCKETS.column_names)
-    captures = captures_of(evidence.manifest, evidence.store, sockets)
+    resources = evidence.arrow(RESOURCES, ["service", "cpu_percent", "rss_bytes"])
+    captures = captures_of(evidence.manifest, evidence.store, sockets, resources)
     if captures is not None and not captures.files:
         # What was decoded before stays: it is all that is left of them.
         evidence.defects += [Defect("recorded/captures", f"{one['file']}: {one['reason']}") for one in captures.unread]

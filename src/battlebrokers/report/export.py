@@ -19,7 +19,7 @@ from battlebrokers.analysis.facts import Facts
 from battlebrokers.analysis.interval import CONFIDENCE
 from battlebrokers.analysis.model import Judged, Summary
 from battlebrokers.analysis.ranking import Ranking, rank
-from battlebrokers.analysis.stored import is_decoded, is_stored, pieces
+from battlebrokers.analysis.stored import is_decoded, pieces, stored_as
 from battlebrokers.analysis.story import tell, tell_notes
 from battlebrokers.analysis.wire import Wire, read_wire
 from battlebrokers.errors import UsageError
@@ -29,11 +29,13 @@ from battlebrokers.report.wording import KIND_NAMES, LEVEL_NAMES, level_text
 from battlebrokers.tables import (
     ENDINGS,
     EXCHANGES,
+    FOLLOWED,
     HOPS,
     MESSAGES,
     PACKETS,
     PASSAGES,
     RESPONSES,
+    SERVICE_PEERS,
     STREAMS,
     TRAFFIC,
 )
@@ -41,7 +43,9 @@ from battlebrokers.tables.run_folder import RunFolder, write_atomically
 from battlebrokers.units import format_count, format_percent
 
 CSV_TABLES = ("latencies", "ledger", "timeline", "publishing", "actions", "balance", "services", "resources")
-WIRE_CSV_TABLES = (PACKETS, STREAMS, MESSAGES, EXCHANGES, HOPS, RESPONSES, TRAFFIC, PASSAGES, ENDINGS)
+WIRE_CSV_TABLES = (
+    PACKETS, STREAMS, MESSAGES, EXCHANGES, HOPS, FOLLOWED, SERVICE_PEERS, RESPONSES, TRAFFIC, PASSAGES, ENDINGS,
+)  # fmt: skip
 """Of captures; those that are not there are left out."""
 KIND_COLUMNS = (
     "sender", "receiver", "protocol", "kind", "part", "name", "messages", "bytes", "payload_bytes", "per_s",
@@ -71,8 +75,8 @@ def write_wire_csv(decoded: RunFolder, folder: Path, wire: Wire | None = None) -
     was captured. `wire` is what they tell, if that has been read already."""
     _make(folder)
     written: list[Path] = []
-    for table in WIRE_CSV_TABLES if is_decoded(decoded) else ():
-        if not is_stored(decoded, table):
+    for wanted in WIRE_CSV_TABLES if is_decoded(decoded) else ():
+        if (table := stored_as(decoded, wanted)) is None:
             continue
         path = folder / f"{table.name}.csv"
         beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")

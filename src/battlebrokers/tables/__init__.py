@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from battlebrokers.tables.base import LAYERS, Column, Table
 from battlebrokers.tables.deliveries import DELIVERIES
+from battlebrokers.tables.followed import ALONE, FOLLOWED, SERVICE_PEERS
 from battlebrokers.tables.journeys import JOURNEYS
 from battlebrokers.tables.measures import ACTIONS, BALANCE, FAILURES, LATENCIES, LEDGER, PUBLISHING, SERVICES, TIMELINE
 from battlebrokers.tables.messages import EXCHANGES, MESSAGES
@@ -17,13 +18,14 @@ from battlebrokers.tables.wire import ENDINGS, EXAMPLES, HOPS, KINDS, PASSAGES, 
 RECORDED = (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES, RESOURCES, SOCKETS, CLOCKS)
 DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, PUBLISHING, FAILURES, ACTIONS, BALANCE, SERVICES)
 DECODED = (PACKETS, STREAMS, MESSAGES, EXCHANGES)
-WIRE = (HOPS, RESPONSES, TRAFFIC, KINDS, PASSAGES, ENDINGS, EXAMPLES)
+WIRE = (HOPS, FOLLOWED, SERVICE_PEERS, RESPONSES, TRAFFIC, KINDS, PASSAGES, ENDINGS, EXAMPLES)
 ALL_TABLES = tuple(sorted(RECORDED + DECODED + DERIVED + WIRE, key=lambda table: LAYERS.index(table.layer)))
 
 __all__ = [
     "ACKS",
     "ACTIONS",
     "ALL_TABLES",
+    "ALONE",
     "BALANCE",
     "CLOCKS",
     "DECODED",
@@ -33,6 +35,7 @@ __all__ = [
     "EXAMPLES",
     "EXCHANGES",
     "FAILURES",
+    "FOLLOWED",
     "HOPS",
     "JOURNEYS",
     "KINDS",
@@ -49,6 +52,7 @@ __all__ = [
     "RESOURCES",
     "RESPONSES",
     "SERVICES",
+    "SERVICE_PEERS",
     "SOCKETS",
     "STREAMS",
     "TIMELINE",

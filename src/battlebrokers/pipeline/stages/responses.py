@@ -5,7 +5,7 @@ Times are kept sorted, all of them up to a number, evenly spaced ones beyond: qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -160,6 +160,10 @@ class Answers:
         """Those of another task."""
         for key, took in other._kinds.items():
             self._kinds.setdefault(key, Took()).merge(took)
+
+    def kinds(self) -> Iterable[tuple[Key, Took]]:
+        """All of them."""
+        return self._kinds.items()
 
     def table(self) -> pa.Table:
         """The rows of `responses`."""

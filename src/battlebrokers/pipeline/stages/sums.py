@@ -14,9 +14,10 @@ from battlebrokers.pipeline.stages.examples import ExampleSum
 from battlebrokers.pipeline.stages.kinds import KindSum
 from battlebrokers.pipeline.stages.passages import PassageSum
 from battlebrokers.pipeline.stages.responses import Answers
+from battlebrokers.pipeline.stages.service_peers import Used, service_peers
 from battlebrokers.pipeline.stages.table_files import TableFile
 from battlebrokers.pipeline.stages.traffic import TrafficSum
-from battlebrokers.tables import ENDINGS, EXAMPLES, KINDS, PASSAGES, RESPONSES, TRAFFIC, Table
+from battlebrokers.tables import ENDINGS, EXAMPLES, KINDS, PASSAGES, RESPONSES, SERVICE_PEERS, TRAFFIC, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,9 @@ class Sums:
         self.passages.merge(other.passages)
         self.examples.merge(other.examples)
 
-    def tables(self) -> Iterator[tuple[Table, pa.Table]]:
-        """The rows of all tables they make."""
+    def tables(self, used: Used) -> Iterator[tuple[Table, pa.Table]]:
+        """The rows of all tables they make; `used` is what services used, as far as it is known."""
+        yield SERVICE_PEERS, service_peers(self.answers, self.traffic, used)
         yield TRAFFIC, self.traffic.table()
         yield RESPONSES, self.answers.table()
         yield KINDS, self.kinds.table()
@@ -61,13 +63,14 @@ class SumStage:
 
     folders: Mapping[str, str]
     """Name of a table → where it lies."""
+    used: Used = field(default_factory=dict)
 
     def __call__(self, moved: Iterable[tuple[int, Sums]]) -> Iterator[None]:
         """Merge and write."""
         whole = Sums()
         for _, one in moved:
             whole.merge(one)
-        for table, rows in whole.tables():
+        for table, rows in whole.tables(self.used):
             with TableFile(self.folders[table.name], table, 0) as file:
                 for batch in rows.to_batches():
                     file.write(batch)

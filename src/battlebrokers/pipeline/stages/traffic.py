@@ -62,6 +62,14 @@ class TrafficSum:
         whole = _summed(pa.concat_tables(self._added)).sort_by([(name, "ascending") for name in _KEYS])
         return whole.select(schema.names).cast(schema)
 
+    def between(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Messages and bytes from each peer to each other."""
+        if not self._added:
+            return {}
+        whole = pa.concat_tables(self._added).group_by(["sender", "receiver"])
+        rows = whole.aggregate([(name, "sum") for name in _SUMS]).to_pylist()
+        return {(row["sender"], row["receiver"]): (row["messages_sum"], row["bytes_sum"]) for row in rows}
+
 
 def _summed(table: pa.Table) -> pa.Table:
     summed = table.group_by(_KEYS).aggregate([(name, "sum") for name in _SUMS])
