@@ -5,12 +5,14 @@ Read from `traffic`. A long capture is told in columns of several seconds, so th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from battlebrokers.analysis.columns import group_codes, numbers_of
 from battlebrokers.analysis.stored import pieces
 from battlebrokers.tables import TRAFFIC
 from battlebrokers.tables.run_folder import RunFolder
@@ -19,6 +21,7 @@ OTHERS = "others"
 """Under this name go all beyond the largest few."""
 _ASKED, _UNASKED = ("request", "response"), ("other",)
 _PARTS = (*_ASKED, *_UNASKED)
+_KEY = ("sender", "receiver", "protocol", "part")
 _MOST_COLUMNS = 600
 _MOST_LINES = 6
 
@@ -91,69 +94,100 @@ class Traffic:
 
 
 def read_traffic(folder: RunFolder) -> Traffic:
-    """Add up the table; bounded whatever its length."""
-    seconds: dict[tuple[str, str, str, str], dict[int, int]] = {}
-    flows: dict[tuple[str, str, str], dict[str, int]] = {}
+    """Add up the table, in two turns: what there is at all, then the columns of those that are shown."""
+    flows: dict[tuple[str, str, str], _Sum] = {}
     for piece in pieces(folder, TRAFFIC):
-        for row in piece.to_pylist():
-            key = (row["sender"], row["receiver"], row["protocol"])
-            flow = flows.setdefault(key, {"request": 0, "response": 0, "other": 0, "bytes": 0})
-            flow[row["part"]] = flow.get(row["part"], 0) + row["messages"]
-            flow["bytes"] += row["bytes"]
-            line = seconds.setdefault((*key, row["part"]), {})
-            line[row["second"]] = line.get(row["second"], 0) + row["bytes"]
+        _add_up(piece, flows)
     told = sorted(
         (
-            Flow(*key, f["request"], f["response"], f["other"], f["bytes"], *_ends(key, seconds))
-            for key, f in flows.items()
+            Flow(*key, *(one.messages.get(part, 0) for part in _PARTS), one.bytes, one.first, one.last)
+            for key, one in flows.items()
         ),
         key=lambda flow: (-flow.bytes, flow.sender, flow.receiver, flow.protocol),
     )
-    if not seconds:
-        return Traffic(0, 1, 0, (), (), (), tuple(told))
-    first = min(min(line) for line in seconds.values())
-    last = max(max(line) for line in seconds.values())
+    if not flows:
+        return Traffic(0, 1, 0, (), (), (), ())
+    first, last = min(one.first for one in flows.values()), max(one.last for one in flows.values())
     width = -(-(last - first + 1) // _MOST_COLUMNS)
-    columns = (last - first) // width + 1
-
-    def sums(name_at: int, parts: Collection[str]) -> dict[str, npt.NDArray[np.float64]]:
-        found: dict[str, npt.NDArray[np.float64]] = {}
-        for key, line in seconds.items():
-            if key[3] in parts:
-                values = found.setdefault(key[name_at], np.zeros(columns))
-                np.add.at(values, (np.fromiter(line, np.int64) - first) // width, list(line.values()))
-        return found
-
-    protocols = _largest(sums(2, _PARTS), width)
-    shown = [line.name for line in protocols]
+    axis = _Axis(first, width, (last - first) // width + 1)
+    spoken, spoke = _shown(flows, 2), _shown(flows, 0)
+    asked, unasked, services = (_Lines(axis, shown) for shown in (spoken, spoken, spoke))
+    for piece in pieces(folder, TRAFFIC, (*_KEY, "second", "bytes")):
+        places, size = (numbers_of(piece["second"]) - first) // width, numbers_of(piece["bytes"])
+        for (sender, _, protocol, part), mine in _parted(piece):
+            sums = np.bincount(places[mine], size[mine], axis.columns)
+            (unasked if part in _UNASKED else asked).add(protocol, sums)
+            services.add(sender, sums)
+    names = [*spoken, OTHERS] if OTHERS in (asked.sums.keys() | unasked.sums.keys()) else spoken
+    protocols = tuple(Line(name, axis.per_s(asked.of(name) + unasked.of(name))) for name in names)
     bands = [
-        Line(name, tuple((values / width).tolist()), unasked)
-        for unasked, found in ((False, sums(2, _ASKED)), (True, sums(2, _UNASKED)))
-        for name, values in _folded(found, shown).items()
+        Line(name, axis.per_s(lines.of(name)), unasked=lines is unasked)
+        for name in names
+        for lines in (asked, unasked)
+        if name in lines.sums
     ]
-    bands.sort(key=lambda line: (shown.index(line.name), line.unasked))
-    return Traffic(first, width, columns, protocols, tuple(bands), _largest(sums(0, _PARTS), width), tuple(told))
+    others = [OTHERS] if OTHERS in services.sums else []
+    senders = tuple(Line(name, axis.per_s(services.of(name))) for name in [*spoke, *others])
+    return Traffic(first, width, axis.columns, protocols, tuple(bands), senders, tuple(told))
 
 
-def _ends(
-    key: tuple[str, str, str], seconds: Mapping[tuple[str, str, str, str], Mapping[int, int]]
-) -> tuple[int | None, int | None]:
-    spoken = [second for part in _PARTS for second in seconds.get((*key, part), ())]
-    return (min(spoken), max(spoken)) if spoken else (None, None)
+@dataclass(slots=True)
+class _Sum:
+    """One flow, added up."""
+
+    messages: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    first: int = 1 << 62
+    last: int = -(1 << 62)
 
 
-def _folded(sums: dict[str, npt.NDArray[np.float64]], shown: Sequence[str]) -> dict[str, npt.NDArray[np.float64]]:
-    """Those with a line of their own, and all others together."""
-    found: dict[str, npt.NDArray[np.float64]] = {}
-    for name, values in sums.items():
-        line = name if name in shown else OTHERS
-        found[line] = found[line] + values if line in found else values
-    return found
+def _add_up(piece: pa.Table, flows: dict[tuple[str, str, str], _Sum]) -> None:
+    second, messages, size = (numbers_of(piece[name]) for name in ("second", "messages", "bytes"))
+    for (sender, receiver, protocol, part), mine in _parted(piece):
+        flow = flows.setdefault((sender, receiver, protocol), _Sum())
+        flow.messages[part] = flow.messages.get(part, 0) + int(messages[mine].sum())
+        flow.bytes += int(size[mine].sum())
+        flow.first = min(flow.first, int(second[mine].min()))
+        flow.last = max(flow.last, int(second[mine].max()))
 
 
-def _largest(sums: dict[str, npt.NDArray[np.float64]], width: int) -> tuple[Line, ...]:
-    order = sorted(sums, key=lambda name: (-sums[name].sum(), name))
-    lines = [(name, sums[name]) for name in order[:_MOST_LINES]]
-    if order[_MOST_LINES:]:
-        lines.append((OTHERS, np.sum([sums[name] for name in order[_MOST_LINES:]], axis=0)))
-    return tuple(Line(name, tuple((values / width).tolist())) for name, values in lines)
+def _parted(piece: pa.Table) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.int64]]]:
+    """Whoever spoke to whom in which protocol and part, and the rows of that."""
+    groups, keys = group_codes(piece, _KEY)
+    order = np.argsort(groups, kind="stable")
+    ends = np.cumsum(np.bincount(groups, minlength=len(keys)))[:-1]
+    return zip(keys, np.split(order, ends) if keys else [], strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    first: int
+    width: int
+    columns: int
+
+    def per_s(self, values: npt.NDArray[np.float64]) -> tuple[float, ...]:
+        return tuple((values / self.width).tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Bytes per column of those that are shown, and of all others together."""
+
+    axis: _Axis
+    shown: Sequence[str]
+    sums: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+
+    def add(self, name: str, sums: npt.NDArray[np.float64]) -> None:
+        line = name if name in self.shown else OTHERS
+        self.sums[line] = self.of(line) + sums
+
+    def of(self, name: str) -> npt.NDArray[np.float64]:
+        return self.sums.get(name, np.zeros(self.axis.columns))
+
+
+def _shown(flows: Mapping[tuple[str, str, str], _Sum], name_at: int) -> list[str]:
+    """Those with a line of their own, the largest first."""
+    sizes: dict[str, int] = {}
+    for key, one in flows.items():
+        sizes[key[name_at]] = sizes.get(key[name_at], 0) + one.bytes
+    return sorted(sizes, key=lambda name: (-sizes[name], name))[:_MOST_LINES]

@@ -141,6 +141,31 @@ def test_few_messages_explain_nothing(tmp_path):
     assert "too few" in explanation.sentences()[0]
 
 
+@pytest.mark.parametrize("group_rows", [1, 2, 4, 100])
+def test_messages_may_be_cut_apart_by_the_pieces_they_are_read_in(tmp_path, group_rows):
+    rows = [row for n, wait in ((1, 5), (2, 50), (3, 10)) for row in journey(n, wait, 1)[: 2 if n == 3 else 3]]
+    run = folder(tmp_path, rows)
+    legs = pa.Table.from_pylist(rows, schema=HOPS.arrow_schema())
+    pq.write_table(legs, run.table(HOPS) / "a.parquet", row_group_size=group_rows)
+    traces = Traces(run)
+    assert len(traces) == 3
+    assert [(trace.title, len(trace.legs)) for trace in traces.slowest(3)] == [("1:2", 3), ("1:3", 2), ("1:1", 3)]
+    assert [trace.title for trace in traces.lost().traces] == ["1:3"]
+    assert len(traces.named("1:2")[0].legs) == 3
+
+
+def test_followed_messages_are_never_all_in_memory(tmp_path):
+    rows = [row for n in range(4000) for row in journey(n, n % 7, 1)]
+    run = folder(tmp_path, rows)
+    legs = pa.Table.from_pylist(rows, schema=HOPS.arrow_schema())
+    pq.write_table(legs, run.table(HOPS) / "a.parquet", row_group_size=300)
+    del rows
+    before = pa.total_allocated_bytes()
+    traces = Traces(run)
+    assert pa.total_allocated_bytes() - before < legs.nbytes / 10
+    assert len(traces.slowest(5)) == 5
+
+
 def test_without_followed_messages_there_is_a_hint(tmp_path):
     with pytest.raises(InputError) as caught:
         Traces(RunFolder(tmp_path))

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import tracemalloc
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from battlebrokers.analysis.traffic import OTHERS, read_traffic
+from battlebrokers.tables import TRAFFIC
+from battlebrokers.tables.run_folder import RunFolder
 from support.wires import START_S, Wires, small_system
 
 
@@ -69,3 +75,24 @@ def test_beyond_six_protocols_the_rest_is_one_line(tmp_path):
 def test_silence_is_no_error(tmp_path):
     traffic = read_traffic(Wires().write(tmp_path))
     assert (traffic.columns, traffic.seconds, traffic.protocols, traffic.flows) == (0, 0, (), ())
+
+
+def test_the_length_of_a_capture_takes_no_memory(tmp_path):
+    folder, seconds = RunFolder(tmp_path), 50_000
+    columns = {
+        "second": list(range(START_S, START_S + seconds)), "sender": ["a"] * seconds, "receiver": ["b"] * seconds,
+        "protocol": ["http"] * seconds, "part": ["request"] * seconds, "messages": [1] * seconds,
+        "bytes": [7] * seconds,
+    }  # fmt: skip
+    folder.table(TRAFFIC).mkdir(parents=True)
+    rows = pa.table(columns).cast(TRAFFIC.arrow_schema())
+    pq.write_table(rows, folder.table(TRAFFIC) / "a.parquet", row_group_size=2000)
+    del columns, rows
+    tracemalloc.start()
+    try:
+        traffic = read_traffic(folder)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(traffic.protocols[0].bytes_per_s) * traffic.seconds_per_column == pytest.approx(7 * seconds)
+    assert peak_bytes < 2_000_000
