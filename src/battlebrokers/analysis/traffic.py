@@ -19,8 +19,7 @@ from battlebrokers.tables.run_folder import RunFolder
 
 OTHERS = "others"
 """Under this name go all beyond the largest few."""
-_ASKED, _UNASKED = ("request", "response"), ("other",)
-_PARTS = (*_ASKED, *_UNASKED)
+_UNASKED = ("other",)
 _KEY = ("sender", "receiver", "protocol", "part")
 _MOST_COLUMNS = 600
 _MOST_LINES = 6
@@ -99,10 +98,7 @@ def read_traffic(folder: RunFolder) -> Traffic:
     for piece in pieces(folder, TRAFFIC):
         _add_up(piece, flows)
     told = sorted(
-        (
-            Flow(*key, *(one.messages.get(part, 0) for part in _PARTS), one.bytes, one.first, one.last)
-            for key, one in flows.items()
-        ),
+        (Flow(*key, *_by_part(one.messages), one.bytes, one.first, one.last) for key, one in flows.items()),
         key=lambda flow: (-flow.bytes, flow.sender, flow.receiver, flow.protocol),
     )
     if not flows:
@@ -115,7 +111,7 @@ def read_traffic(folder: RunFolder) -> Traffic:
     for piece in pieces(folder, TRAFFIC, (*_KEY, "second", "bytes")):
         places, size = (numbers_of(piece["second"]) - first) // width, numbers_of(piece["bytes"])
         for (sender, _, protocol, part), mine in _parted(piece):
-            sums = np.bincount(places[mine], size[mine], axis.columns)
+            sums = np.bincount(places[mine], size[mine], axis.columns).astype(np.float64)
             (unasked if part in _UNASKED else asked).add(protocol, sums)
             services.add(sender, sums)
     names = [*spoken, OTHERS] if OTHERS in (asked.sums.keys() | unasked.sums.keys()) else spoken
@@ -139,6 +135,10 @@ class _Sum:
     bytes: int = 0
     first: int = 1 << 62
     last: int = -(1 << 62)
+
+
+def _by_part(messages: Mapping[str, int]) -> tuple[int, int, int]:
+    return messages.get("request", 0), messages.get("response", 0), messages.get("other", 0)
 
 
 def _add_up(piece: pa.Table, flows: dict[tuple[str, str, str], _Sum]) -> None:
