@@ -102,7 +102,7 @@ def endpoint(
     if place.protocol == "udp":
         return Endpoint("udp", "127.0.0.1", free_port(), "")
     if not place.broker:
-        return Endpoint("tcp", "memory", 1)
+        return Endpoint("memory", "memory", 1)
     require_broker(place.broker)
     url = parse_broker_url(brokers(place.broker).endpoints[place.transport])
     return Endpoint(url.transport, url.host, url.port, url.path)

@@ -11,7 +11,8 @@ import pytest
 
 from battlebrokers.analysis.conclusion import conclude
 from battlebrokers.analysis.verdict import exit_code
-from battlebrokers.errors import ExitCode
+from battlebrokers.errors import ExitCode, UsageError
+from battlebrokers.record.capture_tool import Limits
 from battlebrokers.report.html import write_report
 from support.middleware.described import described
 from support.middleware.process import contract_server
@@ -89,6 +90,22 @@ def test_several_protocols_at_once_lose_nothing(
     require_broker(broker)
     folder = run_for_real(write_scenario(tmp_path, scenario), broker, tmp_path / "runs")
     adds_up(folder, analyst, sent=sent, listeners=listeners)
+
+
+def test_our_own_overhead_is_measured_in_memory_by_any_scenario(tmp_path: Path, analyst) -> None:
+    scenario = "one-to-one"
+    phases = {"warm_up": "200ms", "measure": "1s", "cool_down": "0s", "quiet": "200ms"}
+    overrides = [f"phases.{name}={value}" for name, value in phases.items()]
+    folder = run_for_real(scenario, "loopback://", tmp_path / "runs", overrides=overrides)
+    manifest = folder.read_manifest()
+    assert (manifest.contender.name, manifest.contender.endpoints) == ("loopback", {"loopback": "loopback://"})
+    assert manifest.settings["processes"] == 1
+    adds_up(folder, analyst, sent=500, listeners=1)
+
+
+def test_what_has_no_wire_cannot_be_captured(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no wire to capture"):
+        run_for_real("one-to-one", "loopback://", tmp_path / "runs", capture=Limits())
 
 
 def test_json_over_websocket_loses_nothing(tmp_path: Path, analyst) -> None:

@@ -58,7 +58,7 @@ class Place:
 
 
 PLACES = [
-    Place("loopback", ""),
+    Place("loopback", "", "", "memory"),
     Place("mqtt", "3.1.1", "mosquitto"),
     Place("mqtt", "5", "mosquitto"),
     Place("mqtt", "3.1.1", "mosquitto", "ws"),

@@ -8,7 +8,10 @@ from urllib.parse import unquote, urlsplit
 
 from battlebrokers.errors import UsageError
 
-Transport = Literal["tcp", "tls", "ws", "wss", "udp"]
+Transport = Literal["tcp", "tls", "ws", "wss", "udp", "memory"]
+
+LOOPBACK = "loopback"
+"""The protocol of no broker at all: messages go from link to link in the memory of one process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ _SCHEMES: dict[str, _Scheme] = {
     "amqp": _Scheme("amqp", "tcp", 5672, ""),
     "amqps": _Scheme("amqp", "tls", 5671, ""),
     "udp": _Scheme("udp", "udp", 0),
+    LOOPBACK: _Scheme(LOOPBACK, "memory", 1),
 }
 _ALIASES = {"tcp": "mqtt", "ssl": "mqtts"}
 
@@ -55,6 +59,11 @@ class BrokerUrl:
         return self.transport if self.protocol == "mqtt" else self.protocol
 
     @property
+    def connects(self) -> bool:
+        """Whether somebody accepts connections there; datagrams and memory have none."""
+        return self.transport not in ("udp", "memory")
+
+    @property
     def place(self) -> str:
         """host:port, as it is written in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -62,6 +71,8 @@ class BrokerUrl:
     @property
     def url(self) -> str:
         """The URL without credentials."""
+        if self.transport == "memory":
+            return f"{self.protocol}://"
         # A WebSocket looks the same, whatever it carries.
         spoken = "mqtt" if self.protocol == "websocket" else self.protocol, self.transport
         scheme = next(name for name, each in _SCHEMES.items() if (each.protocol, each.transport) == spoken)
@@ -76,12 +87,17 @@ def is_url(name: str) -> bool:
 def parse_broker_url(text: str, *, key: str = "") -> BrokerUrl:
     """The parts of `mqtt(s)://`, `ws(s)://`, `http(s)://`, `coap://`, `amqp(s)://` or `udp://` host[:port][/path].
 
-    Anything else is a UsageError. `key` is its name among a contender's endpoints: `websocket` does not carry MQTT.
+    `loopback://` has no more to it. Anything else is a UsageError. `key` is its name among a contender's endpoints:
+    `websocket` does not carry MQTT.
     """
     name = text.partition("://")[0].lower()
     scheme = _SCHEMES.get(_ALIASES.get(name, name))
     if scheme is None:
         raise _refused(text, f"it cannot start with {name}://")
+    if scheme.transport == "memory":
+        if text.partition("://")[2]:
+            raise _refused(text, f"{name}:// is in our memory, nothing follows it")
+        return BrokerUrl(scheme.transport, name, scheme.port, "", protocol=scheme.protocol)
     if key == "websocket" and name in ("ws", "wss"):
         scheme = replace(scheme, protocol=key, path="/")
     try:

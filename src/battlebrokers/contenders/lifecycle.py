@@ -82,6 +82,8 @@ def start_contender(
     """
     if is_url(name_or_url):
         url = parse_broker_url(name_or_url)
+        if listener is not None and url.transport == "memory":
+            raise UsageError(f"{url.url} has no wire to capture", hint="Leave out --capture.")
         if listener is not None:
             listener.before_start(wires_of_url(url))
         return _look_at(url)
@@ -237,10 +239,10 @@ class _NotReadyError(Exception):
 
 
 def _look_at(url: BrokerUrl) -> RunningContender:
-    if url.transport != "udp":
+    if url.connects:
         must_accept(url.host, url.port, url.url, REACH_TIMEOUT_S)
     return RunningContender(
-        name=url.place,
+        name=url.place if url.transport != "memory" else url.protocol,
         version="unknown",
         profile="external",
         endpoints={url.key: url.url},
@@ -256,7 +258,7 @@ def _visit(contender: Contender, host: str, listener: Listener | None) -> Runnin
     endpoints: dict[str, str] = {key: render(url, values) for key, url in contender.endpoints.items()}
     for key, text in endpoints.items():
         url = parse_broker_url(text, key=key)
-        if url.transport != "udp":
+        if url.connects:
             must_accept(url.host, url.port, f"{contender.name} at {url.url}", REACH_TIMEOUT_S)
     why = question_for(contender, endpoints, contender.ports).ask()
     if why:

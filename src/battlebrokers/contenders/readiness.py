@@ -59,7 +59,7 @@ def question_for(contender: Contender, endpoints: Mapping[str, str], ports: Mapp
 def all_accept(endpoints: Mapping[str, str], timeout_s: float = _ACCEPT_S) -> bool:
     """Whether every endpoint with connections accepts one."""
     urls = [parse_broker_url(url, key=key) for key, url in endpoints.items()]
-    return all(accepts(url.host, url.port, timeout_s) for url in urls if url.transport != "udp")
+    return all(accepts(url.host, url.port, timeout_s) for url in urls if url.connects)
 
 
 def _get(url: BrokerUrl, path: str, headers: dict[str, str], statuses: list[int]) -> str:

@@ -94,7 +94,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a broker listens for one transport: `tcp`, `tls`, `ws`, `wss` or `udp`.
+    """Where a broker listens for one transport: `tcp`, `tls`, `ws`, `wss`, `udp`, or `memory` of this very process.
 
     `path` is that of the WebSocket, or the prefix of every HTTP path.
     """

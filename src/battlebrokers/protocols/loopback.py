@@ -84,7 +84,7 @@ class LoopbackLink(Link):
     capabilities = Capabilities(
         protocol="loopback",
         qos=frozenset({0, 1, 2}),
-        transports=frozenset({"tcp"}),
+        transports=frozenset({"memory"}),
         completion=dict.fromkeys((0, 1, 2), "handed to every listener in memory"),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from battlebrokers.contenders.availability import Missing, availability
-from battlebrokers.contenders.broker_url import is_url, parse_broker_url
+from battlebrokers.contenders.broker_url import LOOPBACK, is_url, parse_broker_url
 from battlebrokers.contenders.offers import Offer, offers_of
 from battlebrokers.contenders.reader import find_contender, split_host
 from battlebrokers.contenders.spec import BrokerCapabilities, Contender
@@ -19,16 +19,18 @@ from battlebrokers.protocols.registry import link_class
 from battlebrokers.scenario.expansion import payload_plan
 from battlebrokers.scenario.model import Clients, Fleet, Scenario
 from battlebrokers.scenario.payloads import largest_payload_bytes
-from battlebrokers.scenario.resolve import BUILT_IN, effective, settled
+from battlebrokers.scenario.resolve import BUILT_IN, effective, settled, spoken_in
 
 
-def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str) -> None:
+def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str, processes: int = 0) -> None:
     """Raise when the broker is not here, or cannot do what the scenario asks."""
     scenario = _with_protocols(scenario, broker)
     if is_url(broker):
         protocol = parse_broker_url(broker).protocol
         plainly = {protocol: Offer(protocol, (protocol,))}
         reasons = [*_strangers(scenario, protocol), *_beyond_links(scenario, plainly)]
+        if protocol == LOOPBACK and processes > 1:
+            reasons.append(f"{processes} engine processes have {processes} memories (--processes 1)")
     else:
         contender = find_contender(broker)
         # Who runs elsewhere need not be here, and tells nobody its version.
@@ -59,6 +61,9 @@ def _with_protocols(scenario: Scenario, broker: str) -> Scenario:
     Publishing and listening are chosen apart, because a broker that bridges protocols may offer them on different ones.
     QoS is at most what both offer: a scenario that leaves open what is spoken cannot know what QoS means there.
     """
+    if is_url(broker) and parse_broker_url(broker).protocol == LOOPBACK:
+        # What a scenario speaks is between it and a broker, and here there is none: all of it stays with us.
+        return spoken_in(scenario, LOOPBACK)
     if not any(_said(scenario, group, "protocol") == "auto" for _, group in _groups(scenario)):
         return scenario
     if is_url(broker):
@@ -175,6 +180,9 @@ def _beyond_links(scenario: Scenario, offers: Mapping[str, Offer]) -> Iterator[s
         if protocol not in offers:
             continue
         able = link_class(protocol, scripted=offers[protocol].scripted).capabilities
+        transport = _said(scenario, group, "transport") or "tcp"
+        if protocol == LOOPBACK and transport != "tcp":
+            yield f"{name} connects over {transport}, and in memory there is none"
         qos = _said(scenario, group, "qos") or 0
         if qos not in able.qos:
             yield f"{name} asks for QoS {qos}, {protocol} knows {_words(map(str, able.qos))}"

@@ -90,7 +90,7 @@ def gone_elsewhere(contender: RunningContender, protocols: Collection[str]) -> s
     One whose process is ours is watched all the time. Of datagrams nobody can say whether anybody listens.
     """
     urls = [parse_broker_url(url, key=key) for key, url in contender.endpoints.items()]
-    asked = [url for url in urls if url.protocol in protocols and url.transport != "udp"]
+    asked = [url for url in urls if url.protocol in protocols and url.connects]
     if contender.process is not None or not asked or any(accepts(url.host, url.port, _REACH_S) for url in asked):
         return ""
     return f"{contender.name} stopped answering during the run: nobody listens at {asked[0].url} any more"

@@ -137,7 +137,7 @@ class Orchestrator:
     async def run(self) -> RunFolder:
         """Run it; the folder's manifest tells how it ended. Raises only when there is nothing to analyse."""
         request = self._request
-        refuse_what_cannot_be_honoured(self._scenario, request.broker)
+        refuse_what_cannot_be_honoured(self._scenario, request.broker, request.processes)
         raise_open_files_limit()
         require(preflight(gather(request.runs, programs=False), self._needs()))
         name = request.loaded.scenario.name

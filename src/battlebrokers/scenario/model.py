@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from battlebrokers.errors import QuantityError
 from battlebrokers.scenario import kinds as k
 
-Protocol = Literal["mqtt", "http", "websocket", "coap", "amqp", "udp", "auto"]
+Protocol = Literal["mqtt", "http", "websocket", "coap", "amqp", "udp", "loopback", "auto"]
 Transport = Literal["tcp", "tls", "ws", "wss"]
 Session = Literal["clean", "persistent"]
 Choice = Literal["round-robin", "random"]
@@ -98,8 +98,8 @@ class Connection(Strict):
 
     protocol: Protocol | None = Field(
         None,
-        description="mqtt (if absent), http, websocket, coap, amqp or udp; auto: what the broker speaks, "
-        "http first, with the QoS asked for or the highest below it that it honours there.",
+        description="mqtt (if absent), http, websocket, coap, amqp, udp or loopback (in memory, without a broker); "
+        "auto: what the broker speaks, http first, with the QoS asked for or the highest below it that it honours there.",
     )
     version: k.Version | None = Field(None, description="Of MQTT: 3.1.1 (if absent) or 5.")
     transport: Transport | None = Field(None, description="Of MQTT: tcp (if absent), tls, ws (WebSocket) or wss.")

@@ -73,6 +73,13 @@ def settled(scenario: Scenario, publishing: str, listening: str, highest_qos: in
     return scenario.model_copy(update={"fleets": fleets, "clients": clients})
 
 
+def spoken_in(scenario: Scenario, protocol: str) -> Scenario:
+    """The scenario with every fleet speaking one protocol, whatever it says."""
+    fleets = {name: fleet.model_copy(update={"protocol": protocol}) for name, fleet in scenario.fleets.items()}
+    clients = {name: group.model_copy(update={"protocol": protocol}) for name, group in scenario.clients.items()}
+    return scenario.model_copy(update={"fleets": fleets, "clients": clients})
+
+
 def _chosen(scenario: Scenario, group: _Group, protocol: str, highest_qos: int) -> _Group:
     if effective(scenario, group, "protocol") != "auto":
         return group

@@ -37,6 +37,7 @@ def test_the_parts_of_a_url(text: str, transport: str, host: str, port: int, url
         ("coap://broker", "coap", "coap", "udp", 5683, "", "coap://broker:5683"),
         ("amqp://broker", "amqp", "amqp", "tcp", 5672, "", "amqp://broker:5672"),
         ("amqps://me:secret@broker/vhost", "amqp", "amqp", "tls", 5671, "/vhost", "amqps://broker:5671/vhost"),
+        ("loopback://", "loopback", "loopback", "memory", 1, "", "loopback://"),
         ("udp://broker:9999", "udp", "udp", "udp", 9999, "", "udp://broker:9999"),
     ],
 )  # fmt: skip
@@ -68,6 +69,8 @@ def test_credentials_are_kept_apart_from_the_address() -> None:
         "ftp://broker",
         "udp://broker",
         "udp://broker:1/path",
+        "loopback://somewhere",
+        "loopback:///path",
         "mqtt://",
         "mqtt://broker:0",
         "mqtt://broker:x",

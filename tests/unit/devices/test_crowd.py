@@ -38,7 +38,7 @@ from battlebrokers.scenario.nodes import (
 from battlebrokers.scenario.payloads import PayloadSource
 from battlebrokers.tables import DELIVERIES, OPERATIONS, PUBLISHES
 
-PLACE = Endpoint("tcp", "loopback", 1)
+PLACE = Endpoint("memory", "loopback", 1)
 LOAD_NS = SECOND_NS // 4
 
 

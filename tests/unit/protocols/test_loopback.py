@@ -33,7 +33,7 @@ def test_filters_match_as_mqtt_says(pattern: str, topic: str, matches: bool):
 
 def link(name: str, place: int) -> tuple[LoopbackLink, Ear]:
     ear = Ear()
-    return LoopbackLink(Endpoint("tcp", "memory", place), LinkOptions(name), ear), ear
+    return LoopbackLink(Endpoint("memory", "memory", place), LinkOptions(name), ear), ear
 
 
 async def test_places_do_not_hear_each_other_and_nothing_is_kept():

@@ -11,7 +11,9 @@ from battlebrokers.errors import InputError
 from battlebrokers.protocols.registry import capabilities_of, protocol_names
 from battlebrokers.run import fitness
 from battlebrokers.run.fitness import lowered_qos, protocols_of, refuse_what_cannot_be_honoured, settled_for
+from battlebrokers.run.team_size import suggest_processes
 from battlebrokers.scenario.model import Scenario
+from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import load_scenario, read_scenario
 from battlebrokers.scenario.resolve import OF_MQTT, strange_to
 
@@ -199,7 +201,26 @@ def test_a_url_of_another_protocol_is_refused() -> None:
         refuse_what_cannot_be_honoured(scenario(), "coap://127.0.0.1")
 
 
-@pytest.mark.parametrize("protocol", sorted({"http", "websocket", "coap", "amqp", "udp"} & set(protocol_names())))
+def test_in_memory_a_scenario_speaks_whatever_it_says_over_the_loopback() -> None:
+    said = scenario("fleets.air.protocol=http", "clients.all.protocol=auto")
+    assert protocols_of(settled_for(said, "loopback://")) == {"air": "loopback", "all": "loopback"}
+    refuse_what_cannot_be_honoured(said, "loopback://", 1)
+    for overrides, processes, reason in (
+        (["transport=tls"], 0, "air connects over tls, and in memory there is none"),
+        (["defaults.retain=true"], 0, "air wants retained messages, and there are none over loopback"),
+        ([], 2, "2 engine processes have 2 memories"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            refuse_what_cannot_be_honoured(scenario(*overrides), "loopback://", processes)
+
+
+def test_a_scenario_of_the_loopback_needs_no_more_than_one_process() -> None:
+    many = scenario("fleets.air.devices=100000", "fleets.air.every=10/s", "protocol=loopback")
+    assert suggest_processes(build_plan(many), 8) == 1
+    assert suggest_processes(build_plan(scenario("fleets.air.devices=100000", "fleets.air.every=10/s")), 8) > 1
+
+
+@pytest.mark.parametrize("protocol", [name for name in protocol_names() if name != "mqtt"])
 def test_keys_of_mqtt_are_mistakes_exactly_where_no_link_honours_them(protocol: str) -> None:
     able = capabilities_of(protocol)
     honoured = {
