@@ -1,11 +1,13 @@
-"""The group `links`: how fast the links that are no MQTT speak, beside plain loops of aiohttp on the same server."""
+"""The group `links`: how fast the links that are no MQTT speak, beside plain loops of aiohttp on the same server, and
+what is left of us without any broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks import websocket_pair
-from benchmarks.bench import Bench
+from battlebrokers.contenders.lifecycle import start_contender
+from benchmarks import loopback_pair, websocket_pair
+from benchmarks.bench import Bench, Broker
 from benchmarks.figure import AT_MOST, Figure, compared, judged
 from benchmarks.http_pair import DEVICES, WINDOW, run_aiohttp, run_ours
 from benchmarks.serving import running_server
@@ -23,6 +25,8 @@ def figures(bench: Bench) -> Iterator[Figure]:
         yield websocket_vs_aiohttp(bench)
     if bench.wants("links.websocket_clients"):
         yield websocket_clients(bench)
+    if bench.wants("links.loopback"):
+        yield loopback(bench)
 
 
 def http_vs_aiohttp(bench: Bench) -> Figure:
@@ -71,4 +75,23 @@ def websocket_clients(bench: Bench) -> Figure:
         note=f"memory per connection of one process holding {many['held']:,} for {seconds:.0f} s, {many['dropped']} "
         f"dropped, {many['answered']:,} of {many['expected']:,} messages answered and notified ÷ the most we allow "
         "ourselves",
+    )  # fmt: skip
+
+
+def loopback(bench: Bench) -> Figure:
+    """The floor of our own overhead: how many more messages there are without broker and sockets."""
+    seconds = 0.5 if bench.quick else 5.0
+    # In the host's own network: a ratio this coarse needs no other TCP.
+    with start_contender("mosquitto", "tuned", bench.folder / "mosquitto") as running:
+        broker = Broker(running)
+        ours, peer = bench.interleaved(
+            "acknowledged messages of 64 bytes in memory | over MQTT",
+            lambda: loopback_pair.run_loopback(seconds),
+            lambda: loopback_pair.run_mqtt(broker.host, broker.port, seconds),
+        )
+        title = broker.title
+    in_flight = loopback_pair.DEVICES * loopback_pair.WINDOW
+    return compared(
+        "links.loopback", ours, peer, target=1.0, unit="msg/s",
+        note=f"acknowledged messages of one process in its memory, {in_flight} in flight ÷ our MQTT link on {title}",
     )  # fmt: skip
