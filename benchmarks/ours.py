@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,12 +22,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from battlebrokers.clock import SECOND_NS
-from battlebrokers.run.orchestrator import Orchestrator, RunRequest
+from battlebrokers.run.orchestrator import Glimpse, Orchestrator, RunRequest
 from battlebrokers.scenario.reader import read_scenario
 from battlebrokers.tables import DELIVERIES, OPERATIONS, RESOURCES, Table
 from battlebrokers.tables.manifest import Manifest, Phase
 from battlebrokers.tables.run_folder import RunFolder
 from benchmarks.bench import Bench
+from benchmarks.rates import Sample, rate_between
 
 PAYLOAD_BYTES = 64
 
@@ -78,6 +80,8 @@ class Evidence:
 
     folder: RunFolder
     manifest: Manifest
+    glimpses: list[tuple[str, Sample]]
+    """(phase, (second, messages received)) as the watching user saw them."""
 
     @property
     def window(self) -> Phase:
@@ -101,6 +105,12 @@ class Evidence:
     def delivered_per_s(self) -> float:
         """Deliveries a second in the measure phase."""
         return self._delivered(self.window.start_ns, self.window.end_ns) / self._seconds
+
+    @property
+    def watched_per_s(self) -> float:
+        """The same from the live counters: for runs that keep no events."""
+        inside = [sample for phase, sample in self.glimpses if phase == "measure"]
+        return rate_between(inside, inside[0][0], inside[-1][0]) if inside else 0.0
 
     @property
     def lost(self) -> int:
@@ -169,9 +179,17 @@ def run_ours(load: Load, target: Target, place: Path, read: Callable[[Evidence],
     """Run a load in one process of ours and return what `read` makes of the evidence, which is then removed."""
     target.settle()
     loaded = read_scenario(load.scenario(), "bench")
+    glimpses: list[tuple[str, Sample]] = []
+
+    def watch(glimpse: Glimpse) -> None:
+        count = float(glimpse.progress.received)
+        # Between two reports of the worker the user sees the same count again: no news, no sample.
+        if not glimpses or glimpses[-1][1][1] != count:
+            glimpses.append((glimpse.phase, (time.monotonic(), count)))
+
     request = RunRequest(loaded, target.url, seed=1, runs=place, processes=1, keep_events=load.keep_events)
-    folder = asyncio.run(Orchestrator(request, lambda _glimpse: None).run())
+    folder = asyncio.run(Orchestrator(request, watch).run())
     try:
-        return read(Evidence(folder, folder.read_manifest()))
+        return read(Evidence(folder, folder.read_manifest(), glimpses))
     finally:
         shutil.rmtree(folder.path, ignore_errors=True)

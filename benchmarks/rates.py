@@ -21,6 +21,14 @@ def steady_rate(samples: Sequence[Sample], low: float = 0.1, high: float = 0.9) 
     return (last[1] - first[1]) / seconds if seconds > 0 else 0.0
 
 
+def rate_between(samples: Sequence[Sample], start: float, end: float) -> float:
+    """Counts per second between two moments, from the samples inside."""
+    inside = [sample for sample in samples if start <= sample[0] <= end]
+    if len(inside) < 2 or inside[-1][0] <= inside[0][0]:
+        return 0.0
+    return (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
+
+
 async def rate_after_start(count: Callable[[], int], seconds: float) -> float:
     """Counts per second of the time after the first fifth, when every connection is made."""
     await asyncio.sleep(seconds / 5)

@@ -99,7 +99,7 @@ class Connection(Strict):
     protocol: Protocol | None = Field(
         None,
         description="mqtt (if absent), http, websocket, coap, amqp, udp or loopback (in memory, without a broker); "
-        "auto: what the broker speaks, http first, with the QoS asked for or the highest below it that it honours there.",
+        "auto: what the broker speaks, http first, with the QoS asked for or the highest below it that it honours.",
     )
     version: k.Version | None = Field(None, description="Of MQTT: 3.1.1 (if absent) or 5.")
     transport: Transport | None = Field(None, description="Of MQTT: tcp (if absent), tls, ws (WebSocket) or wss.")

@@ -41,9 +41,9 @@ def test_each_message_of_a_load_goes_to_exactly_one_subscriber():
 
 def test_cpu_time_per_message_needs_no_events_but_a_load_that_was_carried(make_run):
     folder = make_run(counters={"sent": 1000, "received": 1000}).lifelike(rate=20).write()
-    told = Evidence(folder, folder.read_manifest())
+    told = Evidence(folder, folder.read_manifest(), [])
     # The made-up generator uses 30 % of a core, give or take a tenth: 300 ms for 1000 messages a second.
     assert told.cpu_us_at(1000.0) == pytest.approx(300, rel=0.1)
     folder = make_run(counters={"sent": 1000, "received": 900}).lifelike(rate=20).write()
     with pytest.raises(RuntimeError, match="carried 900 of 1,000"):
-        Evidence(folder, folder.read_manifest()).cpu_us_at(1000.0)
+        Evidence(folder, folder.read_manifest(), []).cpu_us_at(1000.0)
