@@ -163,7 +163,9 @@ def test_a_forged_link_is_not_believed(paper: Stage) -> None:
     links = [one["ends"] for one in paper.ask("GET", "/api/v1/topology")["links"]]
     forger = paper.hosts["h5"]
     with paper.lab.frame_socket("h5") as door, paper.lab.frame_socket("h6") as other:
-        # Where no host is known the switch asks the controller, and beacons are sent.
+        # Where no host is known the switch asks the controller, and beacons are sent. It stays unknown as long as it
+        # does not answer when it is looked for, which it is as a subscriber.
+        paper.lab.switching.run("ip", "-n", "bbt-h5", "link", "set", "eth0", "arp", "off")
         paper.ask("DELETE", f"/api/v1/hosts/{forger.mac}")
         before = paper.drops()
         asked = paper.ask("GET", "/api/v1/statistics")["packet_ins"]
@@ -178,6 +180,7 @@ def test_a_forged_link_is_not_believed(paper: Stage) -> None:
         other.send(overheard)
         assert paper.dropped("forged link", before, at_least=2) == 2
     assert [one["ends"] for one in paper.ask("GET", "/api/v1/topology")["links"]] == links
+    paper.lab.switching.run("ip", "-n", "bbt-h5", "link", "set", "eth0", "arp", "on")
     paper.lab.announce(paper.topology)
     until(lambda: len(paper.ask("GET", "/api/v1/hosts")) == len(paper.hosts), what="the forger to be known again")
 

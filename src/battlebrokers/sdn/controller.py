@@ -259,7 +259,7 @@ class Controller:
     def packet_came(self, channel: Channel, in_port: int, frame: bytes) -> None:
         """A switch asks what to do with a frame."""
         if frame[12:14] == _IPV4:
-            self.copying.copy(self.state, self.channels, Port(channel.switch, in_port), frame)
+            self.copying.copy(self.state, self.channels, channel.switch, in_port, frame)
             return
         if not self._allowances[channel.switch].take():
             self.refused_questions += 1

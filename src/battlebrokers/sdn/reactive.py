@@ -92,9 +92,11 @@ class Copying:
         """Nothing planned is good any longer."""
         self.plans.clear()
 
-    def copy(self, state: broker.State, channels: Mapping[int, Channel], at: Port, frame: bytes) -> None:
-        """A message came in at a port: give everybody their copy."""
-        kind = (at.switch, at.number, frame[6:12], frame[30:34])
+    def copy(
+        self, state: broker.State, channels: Mapping[int, Channel], switch: int, in_port: int, frame: bytes
+    ) -> None:
+        """A message came in at a port of a switch: give everybody their copy."""
+        kind = (switch, in_port, frame[6:12], frame[30:34])
         plan = self.plans.get(kind)
         if plan is None:
             if len(self.plans) >= MOST_PLANS:
