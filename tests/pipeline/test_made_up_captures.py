@@ -146,3 +146,13 @@ def test_captures_alone_have_services_and_journeys(spark: SparkSession, tmp_path
     told = {(row["cpu_mean_percent"], row["rss_max_bytes"]) for row in rows(beside, SERVICE_PEERS)}
     assert told == {(12.5, 4096), (None, None)}
     assert not beside.table(JOURNEYS).exists()
+
+
+def test_captures_decoded_into_a_run_leave_its_journeys_alone(spark: SparkSession, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.manifest_path.write_text("{}")
+    run.table(JOURNEYS).mkdir(parents=True)
+    (run.table(JOURNEYS) / "mine.parquet").write_bytes(b"")
+    decoded(spark, tmp_path, posts(OUTSIDE, GATEWAY, [wrapped(7, 1)]))
+    assert [path.name for path in run.table(JOURNEYS).iterdir()] == ["mine.parquet"]
+    assert len(rows(run, FOLLOWED)) == 1

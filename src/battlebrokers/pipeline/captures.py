@@ -159,7 +159,8 @@ def decode(
     began = time.monotonic()
     target.delete("decoded")
     places = {table.name: table.folder for table in _WRITTEN}
-    if not captures.beside_run:
+    # Who decodes into a run's folder keeps the run's own tables of these names.
+    if not captures.beside_run and target.read("manifest.json") is None:
         places |= {name: table.folder for name, table in ALONE.items()}
     for place in places.values():
         target.delete(place)
