@@ -78,9 +78,13 @@ def test_many_topics_and_many_filters_cost_little_more_than_reading_them() -> No
     few = [f"city/{n}/+" for n in range(100)]
 
     def cost(topics: list[str], filters: list[str]) -> float:
-        began = time.process_time()
-        match_topics(topics, filters)
-        return time.process_time() - began
+        """The least of three: other threads of this process, and its collector of garbage, count as well."""
+        found = []
+        for _ in range(3):
+            began = time.process_time()
+            match_topics(topics, filters)
+            found.append(time.process_time() - began)
+        return min(found)
 
     baseline = cost(exact, few)
     # Comparing every topic with every filter would cost hundreds of times as much.

@@ -31,8 +31,9 @@ def test_the_services_in_the_how_to_of_captures_are_valid() -> None:
     from battlebrokers.contenders.reader import SPECS, parse_contender
 
     examples = EXAMPLE.findall((ROOT / "docs" / "how-to" / "captures.md").read_text(encoding="utf-8"))
-    assert len(examples) == 2
+    assert len(examples) == 3
     spec = (SPECS / "mosquitto.yaml").read_text(encoding="utf-8")
     for example in examples:
-        contender = parse_contender(spec.replace('services: {mosquitto: ["*"]}', example), "captures.md")
-        assert "broker" in contender.services
+        services = example.removeprefix("run: {external: true}\n")
+        contender = parse_contender(spec.replace('services: {mosquitto: ["*"]}', services), "captures.md")
+        assert set(contender.services) & {"broker", "rabbitmq"}
