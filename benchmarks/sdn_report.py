@@ -53,7 +53,7 @@ def tables(story: Story) -> Iterator[Table]:
         ]  # fmt: skip
         yield (
             f"Without loss, {subscribers} subscribers",
-            "The highest rate of which every copy came in time.",
+            "The highest rate of which every copy came in time; medians. Ratios are taken round by round.",
             head,
             rows,
         )

@@ -52,7 +52,7 @@ def test_who_is_here_fights(tmp_path: Path, here: list[str], asked: str, words: 
     ("codes", "code", "words"),
     [
         ([6, 0], 0, "once more"),
-        ([6, 6], 6, "VOID twice"),
+        ([6, 6], 0, "VOID twice"),
         ([10], 0, "the answer"),
         ([5], 5, ""),
         ([6, 5], 5, "once more"),
