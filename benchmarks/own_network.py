@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _NEW_NETWORK = 0x40000000
-_CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+"""Of whatever network the reader is in."""
 _USUAL = ("cubic", "reno")
 """The first that is allowed: a namespace may choose only what the host lets everybody use, as it always does reno."""
 
@@ -26,7 +27,7 @@ def own_network() -> Iterator[str]:
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         if os.geteuid() or libc.unshare(_NEW_NETWORK):
-            yield f"the host's network, TCP {_CONGESTION_CONTROL.read_text().strip()}"
+            yield f"the host's network, TCP {CONGESTION_CONTROL.read_text().strip()}"
             return
         try:
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -40,6 +41,6 @@ def own_network() -> Iterator[str]:
 def _choose() -> str:
     for name in _USUAL:
         with suppress(OSError):
-            _CONGESTION_CONTROL.write_text(name)
+            CONGESTION_CONTROL.write_text(name)
             return name
-    return _CONGESTION_CONTROL.read_text().strip()
+    return CONGESTION_CONTROL.read_text().strip()

@@ -27,7 +27,7 @@ from benchmarks.sdn_traffic import Loader, LoggedLoad, Target, Traffic
 T = TypeVar("T")
 _SWEEP = (1, 2, 4, 8, 16, 32, 64)
 _LATENCY_RATE = 500.0
-_BUSY_RATE = 1000.0
+_BUSY_RATE = 4000.0
 _SENSORS = 2
 _READINGS = 200
 _TREE_7, _OS_KEN, _TREE_32 = "sdn.tree_vs_reactive", "sdn.reactive_vs_os_ken", "sdn.tree_vs_reactive_32"

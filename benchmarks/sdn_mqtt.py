@@ -12,6 +12,7 @@ from importlib.resources import files
 
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.sdn.lab.inside import in_namespace
+from benchmarks.own_network import CONGESTION_CONTROL
 from benchmarks.sdn_network import BROKER, PUBLISHER, BenchNetwork
 from benchmarks.sdn_traffic import PAYLOAD_BYTES, Target, Traffic
 
@@ -39,8 +40,9 @@ class MqttNetwork:
         tuned = files("battlebrokers.contenders.specs").joinpath("mosquitto/tuned.conf").read_text(encoding="utf-8")
         settings = network.folder / "mosquitto.conf"
         settings.write_text(f"user root\nallow_anonymous true\nlistener {_PORT} {address}\n{tuned}")
+        # Hosts begin with the machine's; here they have what the network around them was given.
+        control = f"net.ipv4.tcp_congestion_control={CONGESTION_CONTROL.read_text().strip()}"
         for name in network.topology.hosts:
-            control = "net.ipv4.tcp_congestion_control=cubic"
             network.lab.switching.run("ip", "netns", "exec", network.namespace(name), "sysctl", "-qw", control)
         network.run_inside(BROKER, [program, "-c", str(settings)], network.folder / "mosquitto.log")
         self._publisher = self._connected(PUBLISHER)

@@ -29,7 +29,7 @@ def controller(
         Path | None,
         typer.Option("--state", help="Where subscriptions are kept; else ~/.local/state/battlebrokers/sdn.json."),
     ] = None,
-    reactive_limit: ReactiveLimit = 20_000,
+    reactive_limit: ReactiveLimit = 50_000,
 ) -> int:
     """Run the controller: OpenFlow 1.3 for switches, REST and a live page for people. Ends with Ctrl-C.
 

@@ -33,7 +33,7 @@ def serve(
     prefix: Annotated[
         str, typer.Option("--prefix", help="What names of interfaces and namespaces begin with.")
     ] = "bbs",
-    reactive_limit: ReactiveLimit = 20_000,
+    reactive_limit: ReactiveLimit = 50_000,
 ) -> int:
     """Build a lab and run its controller, until Ctrl-C takes both down. Needs root.
 
