@@ -63,7 +63,7 @@ class LocalStore(Store):
         """A file's content; None if it does not exist."""
         try:
             return (self.path / name).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise RunFolderError(f"{self.path / name} cannot be read: {error.strerror}") from error
