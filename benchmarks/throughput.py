@@ -111,7 +111,7 @@ def _recording(bench: Bench, sides: Sides) -> Iterator[Figure]:
         silent = replace(carried, keep_events=False)
         kept, unkept = bench.interleaved("recording", partial(sides.cpu_us, carried), partial(sides.cpu_us, silent))
         yield compared(
-            _RECORDING_CPU, kept, unkept, target=1.5, unit="µs/msg", bound=AT_MOST,
+            _RECORDING_CPU, kept, unkept, target=1.11, unit="µs/msg", bound=AT_MOST,
             note=f"CPU time per message sent and received at {carried.per_s:,.0f} msg/s, half the broker's capacity, "
             "with every event recorded as Parquet ÷ with nothing recorded",
         )  # fmt: skip
