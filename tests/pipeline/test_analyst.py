@@ -20,6 +20,7 @@ from battlebrokers.tables import LEDGER
 from battlebrokers.tables.run_folder import RunFolder
 from pipeline.world import Result, World
 from support.capture_writer import pcap as pcap_file
+from support.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -126,8 +127,8 @@ def test_what_a_worker_says_with_a_traceback_is_told_in_one_line(monkeypatch: py
 
 
 def test_closing_ends_the_jvm_too(analyst: Analyst) -> None:
+    until(lambda: any("java" in process.name() for process in _family(analyst)), what="Java")
     family = _family(analyst)
-    assert any("java" in process.name() for process in family)
     analyst.close()
     _, alive = psutil.wait_procs(family, timeout=60)
     assert alive == []

@@ -17,6 +17,10 @@ _LONGEST = {PINGREQ: 0, PINGRESP: 0}
 LARGE_CONTROL_BYTES = 1 << 20
 """Nobody's control packet is larger: the length is wrong."""
 
+_MANY_TOPICS, _SHORT_TOPIC_BYTES = 16_384, 256
+_TOPICS: dict[bytes, str] = {}
+"""Topics as text; most are written again and again. So many are remembered, if they are no longer."""
+
 _ALIAS = 0x23
 _FIXED_PROPERTIES = {
     0x01: 1, 0x02: 4, 0x11: 4, 0x13: 2, 0x17: 1, 0x18: 4, 0x19: 1, 0x21: 2, 0x22: 2, 0x23: 2, 0x24: 1, 0x25: 1,
@@ -24,6 +28,18 @@ _FIXED_PROPERTIES = {
 }  # fmt: skip
 _TEXT_PROPERTIES = frozenset({0x03, 0x08, 0x09, 0x12, 0x15, 0x16, 0x1A, 0x1C, 0x1F})
 _SUBSCRIPTION_ID, _USER_PROPERTY = 0x0B, 0x26
+
+
+def topic_text(words: bytes) -> str:
+    """A topic, as text."""
+    topic = _TOPICS.get(words)
+    if topic is None:
+        topic = words.decode("utf-8", "replace")
+        if len(words) <= _SHORT_TOPIC_BYTES:
+            if len(_TOPICS) >= _MANY_TOPICS:
+                _TOPICS.clear()
+            _TOPICS[words] = topic
+    return topic
 
 
 def length_at(data: bytes, here: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ A run is what one side said without the other one speaking in between, without a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,9 +38,29 @@ class Runs:
     rested: list[bool]
     """Whether a long silence preceded it."""
 
-    def __iter__(self) -> Iterator[tuple[int, int, int, int, bool, bool]]:
+    def run(self, number: int) -> tuple[int, int, int, int, bool, bool]:
         """Sender, first piece, piece behind the last, bytes, whether it is a gap, whether a long silence preceded."""
-        return zip(self.sender, self.start, self.end, self.total, self.gap, self.rested, strict=True)
+        return (
+            self.sender[number], self.start[number], self.end[number], self.total[number], self.gap[number],
+            self.rested[number],
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def spoken(self, first: int, most: int, parts: list[bytes], at: tuple[int, int]) -> Spoken:
+        """Runs from one on up to the next gap, about so many pieces at most; `at` is where each side goes on."""
+        start, behind = self.start[first], first + 1
+        while behind < len(self) and self.end[behind] - start <= most and not self.gap[behind]:
+            behind += 1
+        stop = self.end[behind - 1]
+        size = self.size[start:stop]
+        sender = np.repeat(self.sender[first:behind], np.diff([start, *self.end[first:behind]]))
+        offset = np.empty(len(size), dtype=np.int64)
+        for who in (0, 1):
+            own = np.flatnonzero(sender == who)
+            offset[own] = at[who] + np.cumsum(size[own]) - size[own]
+        return Spoken(parts[start:stop], size, sender, offset, np.array(self.end[first:behind]) - start)
 
     def read(self, read: Reader) -> list[bytes]:
         """What every piece holds; nothing for gaps."""
@@ -48,6 +68,31 @@ class Runs:
             missing = self.place < 0
             return read(np.where(missing, 0, self.place), np.where(missing, 0, self.size))
         return read(self.place, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """Some runs one behind the other, piece by piece, for those who read many at once."""
+
+    parts: list[bytes]
+    size: Numbers
+    sender: Numbers
+    offset: Numbers
+    """Where each piece begins in its sender's stream."""
+    run_end: Numbers
+    """The piece behind the last one of each run."""
+
+    def offsets(self, place: Numbers) -> tuple[Numbers, Numbers]:
+        """Who said what lies at these places of all pieces together, and where in its stream it is."""
+        ends = np.cumsum(self.size)
+        piece = np.searchsorted(ends, place, side="right")
+        return self.sender[piece], self.offset[piece] + place - (ends - self.size)[piece]
+
+    def said(self, runs: int) -> tuple[int, int]:
+        """How many bytes each side said in the first so many runs."""
+        pieces = self.run_end[runs - 1] if runs else 0
+        total, server = self.size[:pieces].sum(), self.size[:pieces][self.sender[:pieces] == 1].sum()
+        return int(total - server), int(server)
 
 
 def runs(client: Pieces, server: Pieces, last_ns: int) -> Runs:

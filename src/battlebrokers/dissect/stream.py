@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from battlebrokers.dissect.many_runs import ManyRuns
 from battlebrokers.dissect.registry import Dissector, Transport, dissectors, recognised
 from battlebrokers.dissect.runs import Reader, runs
 from battlebrokers.dissect.segments import Segments
@@ -45,6 +46,7 @@ class Stream:
         self._talk: Talk | None = None
         self._seen_ns = 0
         self._dissection: Dissection | None = None
+        self._many: ManyRuns | None = None
         self._sides = (Side(), Side())
         self._packets = 0
         self._last_ns = 0
@@ -103,7 +105,15 @@ class Stream:
         self._packets += len(window)
         said = runs(client, server, self._last_ns)
         parts: list[bytes] = []
-        for sender, start, end, size, gap, rested in said:
+        number = one_by_one_to = 0
+        while number < len(said):
+            many = self._many if number >= one_by_one_to else None
+            if many is not None and many.can_follow(said, number):
+                parts = parts or said.read(self._read)
+                number, one_by_one_to = many.hear(said, number, parts)
+                continue
+            sender, start, end, size, gap, rested = said.run(number)
+            number += 1
             if self._decided and self._dissection is None:
                 if not gap:
                     self.undecoded_bytes += size
@@ -114,8 +124,7 @@ class Stream:
             if gap or (self._decided and talk is not None and talk.skipping[sender] >= size):
                 self._miss(sender, size)
                 continue
-            if not parts:
-                parts = said.read(self._read)
+            parts = parts or said.read(self._read)
             data = parts[start] if end - start == 1 else b"".join(parts[start:end])
             if self._decided:
                 self._hear(sender, data, said.sizes[start:end])
@@ -224,6 +233,7 @@ class Stream:
         self.recognised_by = how
         self._talk.need = [0, 0]
         self._dissection = dissector.open(self._talk)
+        self._many = ManyRuns(self._dissection, self._talk, self._sides)
 
     def _rest(self) -> None:
         talk = self._talk
@@ -345,7 +355,7 @@ class Stream:
         if following is not None and self._vain_switches < _VAIN_SWITCHES:
             self._open(following, "upgrade")
             return
-        self._dissection = None
+        self._dissection = self._many = None
         unread = [(sender, side.unread.all()) for sender, side in enumerate(self._sides) if side.unread.size]
         for side in self._sides:
             side.unread.clear()

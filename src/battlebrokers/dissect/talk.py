@@ -7,13 +7,14 @@ them into times. Pairing lives here once for all protocols: by id, or by order w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from xxhash import xxh3_64_intdigest
 
 from battlebrokers.dissect.payload_ids import header_of, named
+from battlebrokers.dissect.runs import Spoken
 from battlebrokers.tables.message_header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION
 
 CLIENT, SERVER = 0, 1
@@ -41,6 +42,17 @@ class Dissection(Protocol):
 
     def resync(self, sender: int, data: bytes) -> int:
         """Where in `data` (the front of a segment) reading can begin after a gap or in mid-capture; -1: not here."""
+
+
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """What a dissection may offer besides, where its messages are short and many."""
+
+    def feed_runs(self, spoken: Spoken) -> int:
+        """Read whole runs of both sides, in their order, as long as that is quick; returns how many were read.
+
+        What comes next, and everything where bytes wait or are missing, is shown by `feed`: both must tell the same.
+        """
 
 
 @dataclass(slots=True)
@@ -158,13 +170,7 @@ class Talk:
         device = seq = fingerprint = identity = None
         if payload:
             size = len(payload)
-            if payload[0] == VERSION and size >= HEADER_BYTES:
-                word, seq, _ = HEADER.unpack_from(payload)
-                device = word & MAX_DEVICE
-            else:
-                identity, wrapped = named(payload, self.seen_ns)
-                if wrapped and identity is not None:
-                    device, seq = header_of(identity)
+            device, seq, identity = marks_of(payload, self.seen_ns)
             if payload_bytes < 0:
                 payload_bytes = size
             if payload_bytes == size <= _FINGERPRINT_BYTES:
@@ -178,6 +184,16 @@ class Talk:
         number = self._count
         self._count = number + 1
         return number
+
+    def add_all(self, columns: Sequence[list[Any]]) -> int:
+        """Tell many messages at once, field by field in the order of `Found`; returns the number of the first."""
+        fields: Fields = [None] * (WIDTH * len(columns[0]))
+        for place, column in enumerate(columns):
+            fields[place::WIDTH] = column
+        self._fields += fields
+        first = self._count
+        self._count = first + len(columns[0])
+        return first
 
     def extend(self, number: int, end: int, payload_bytes: int) -> None:
         """A message of unknown length goes on; when its side has told others since, nobody may listen any more."""
@@ -359,6 +375,19 @@ class Talk:
 
 def _queue(waiting: Ask | deque[Ask] | None) -> Collection[Ask]:
     return () if waiting is None else (waiting,) if isinstance(waiting, Ask) else waiting
+
+
+def marks_of(payload: bytes, seen_ns: int) -> tuple[int | None, int | None, int | None]:
+    """Device and number if our header is in it, as it is or as digits in something else; and its identity."""
+    if not payload:
+        return None, None, None
+    if payload[0] == VERSION and len(payload) >= HEADER_BYTES:
+        word, seq, _ = HEADER.unpack_from(payload)
+        return word & MAX_DEVICE, seq, None
+    identity, wrapped = named(payload, seen_ns)
+    if wrapped and identity is not None:
+        return *header_of(identity), identity
+    return None, None, identity
 
 
 def fingerprint_of(payload: bytes) -> int:

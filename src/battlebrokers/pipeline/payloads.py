@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from battlebrokers.pipeline.sources.files import RandomFile, local_path
 
 FILE_SHIFT = 48
 """A place is a file's number and, in so many bits below it, an offset in the file."""
+_MAPPED_FILES = 16
 _IN_FILE = (1 << FILE_SHIFT) - 1
 
 
@@ -51,11 +53,18 @@ class Payloads:
 
 def _opened(address: str) -> Reader:
     path = local_path(address)
-    if path is None:
-        read = RandomFile(address).read
-        return lambda starts, sizes: [
-            read(start, size) if size else b"" for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
-        ]
+    if path is not None:
+        state = Path(path).stat()
+        return _mapped(path, state.st_ino, state.st_size, state.st_mtime_ns)
+    read = RandomFile(address).read
+    return lambda starts, sizes: [
+        read(start, size) if size else b"" for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+    ]
+
+
+@lru_cache(maxsize=_MAPPED_FILES)
+def _mapped(path: str, *_state: int) -> Reader:
+    """Mapped once for all tasks of this process: to bring in the pages again for each takes longer than to read."""
     with Path(path).open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return lambda starts, sizes: [

@@ -11,14 +11,15 @@ from battlebrokers.pipeline.without_pandas import hide_pandas
 
 if __name__ == "__main__":
     hide_pandas()
-    import numpy as np  # noqa: F401
-    import pyarrow as pa  # noqa: F401
+    import numpy.ma  # noqa: F401 - arrow imports these three when they are first used
+    import pyarrow.acero
+    import pyarrow.dataset  # noqa: F401
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
 
     from battlebrokers.dissect.registry import dissectors
+    from battlebrokers.pipeline import captures  # noqa: F401
     from battlebrokers.pipeline.sources import capture  # noqa: F401
-    from battlebrokers.pipeline.stages import packets, streams, wires  # noqa: F401
 
     dissectors()
     # Conversations are lists of plain values by the million, without cycles: to look through them again is in vain.

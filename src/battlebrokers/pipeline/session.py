@@ -26,6 +26,13 @@ _QUICK_EVENTS = 1_000_000
 _FEW_EVENTS = 200_000
 """Up to here generating and compiling code takes longer than doing without."""
 _EVENTS_PER_PARTITION = 5_000_000
+_PYTHON_MEMORY = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "MALLOC_TOP_PAD_": str(16 << 20),
+}
+"""Python workers keep the memory of one block for the next: given back, each of its pages is asked for again."""
 
 
 class Session:
@@ -129,6 +136,7 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.hadoop.parquet.summary.metadata.level": "NONE",
     }
+    settings |= {f"spark.executorEnv.{name}": value for name, value in _PYTHON_MEMORY.items()}
     if local:
         settings |= {
             "spark.driver.host": "127.0.0.1",

@@ -1,4 +1,4 @@
-"""MQTT 3.1, 3.1.1 and 5: one tight loop over the bytes, since brokers talk little else. Opened through the registry.
+"""MQTT 3.1, 3.1.1 and 5: plain packets many at once, others in one tight loop. Opened through the registry.
 
 Pairs are keyed by initiator and packet id, for both sides count their own. Properties are read as far as the payload
 and the topic alias need it. Without the CONNECT the version is learned from packets that only one version can mean.
@@ -30,8 +30,11 @@ from battlebrokers.dissect.mqtt_packets import (
     possible,
     search,
     topic_alias,
+    topic_text,
 )
+from battlebrokers.dissect.mqtt_plain import tell_plain
 from battlebrokers.dissect.registry import dissector
+from battlebrokers.dissect.runs import Spoken
 from battlebrokers.dissect.talk import CLIENT, WHOLE_MESSAGE_BYTES, Dissection, Talk
 from battlebrokers.tables.message_header import HEADER_BYTES
 
@@ -39,10 +42,6 @@ _LARGE_FRONT_BYTES = 192 * 1024
 """Topic and properties of a large PUBLISH are waited for up to here."""
 
 _PLAIN_PUBACK = PUBACK << 4
-_MANY_TOPICS, _SHORT_TOPIC_BYTES = 16_384, 256
-_TOPICS: dict[bytes, str] = {}
-"""Topics as text; most are written again and again. So many are remembered, if they are no longer."""
-
 _RELEASE, _FILTERS, _FAREWELL = 1 << 16, 2 << 16, 3 << 16
 """Added to the packet id in keys: exchanges of PUBREL, SUBSCRIBE and UNSUBSCRIBE. Those of PUBLISH have the bare id."""
 _SERVER_KEY = 1 << 20
@@ -82,6 +81,21 @@ class _Mqtt:
         """Segments mostly begin with a packet."""
         return 0 if opens(data) else search(data, 0)
 
+    def feed_runs(self, spoken: Spoken) -> int:
+        """Read runs of nothing but plain packets, many at once."""
+        if any(self._lost):
+            return 0
+        runs, paired = tell_plain(self._talk, spoken, is_5=self._version == _MQTT_5)
+        talk = self._talk
+        for number, first, sender, packet_id in zip(*paired.columns(), strict=True):
+            own = sender * _SERVER_KEY + packet_id
+            if first >> 4 == PUBLISH:
+                if not (first & 8 and talk.waiting(own)):
+                    talk.ask(own, number)
+            else:
+                self._acknowledged(sender, first >> 4, packet_id, number)
+        return runs
+
     def feed(self, sender: int, data: bytes, at: int) -> int:
         """Read packets; a PUBLISH is by far the most frequent and read in place."""
         talk = self._talk
@@ -96,7 +110,7 @@ class _Mqtt:
             talk.undecoded(pos)
             self._lost[sender] = False
         side = sender * _SERVER_KEY
-        is_5, topics = self._version == _MQTT_5, _TOPICS
+        is_5 = self._version == _MQTT_5
         while pos + 2 <= size:
             first = data[pos]
             length = data[pos + 1]
@@ -140,10 +154,7 @@ class _Mqtt:
                 pos = self._malformed(sender, data, pos)
                 continue
             here = body + 2 + (data[body] << 8 | data[body + 1])
-            words = data[body + 2 : here]
-            topic = topics.get(words)
-            if topic is None:
-                topic = _topic(words)
+            topic = topic_text(data[body + 2 : here])
             packet_id = 0
             if qos:
                 here += 2
@@ -213,12 +224,18 @@ class _Mqtt:
             self._version = _MQTT_5
         failed = length > 2 and data[body + 2] >= _FAILURE
         number = talk.add(sender, start, stop, name, "", str(packet_id), failed=failed)
-        if kind == PUBREL:
-            if not talk.waiting(own + _RELEASE):
-                talk.ask(own + _RELEASE, number)
-        else:
-            talk.answer(other + (_RELEASE if kind == PUBCOMP else 0), number, early=True)
+        self._acknowledged(sender, kind, packet_id, number)
         return True
+
+    def _acknowledged(self, sender: int, kind: int, packet_id: int, number: int) -> None:
+        """PUBACK, PUBREC and PUBCOMP answer; PUBREL asks once more."""
+        if kind != PUBREL:
+            key = (1 - sender) * _SERVER_KEY + packet_id + (_RELEASE if kind == PUBCOMP else 0)
+            self._talk.answer(key, number, early=True)
+            return
+        key = sender * _SERVER_KEY + packet_id + _RELEASE
+        if not self._talk.waiting(key):
+            self._talk.ask(key, number)
 
     def _connect(self, sender: int, data: bytes, at: int, pos: int, body: int, end: int) -> bool:
         here = body + 2 + (data[body] << 8 | data[body + 1])
@@ -326,12 +343,3 @@ class _Mqtt:
             found = len(data)
         self._talk.broken(found - pos)
         return found
-
-
-def _topic(words: bytes) -> str:
-    topic = words.decode("utf-8", "replace")
-    if len(words) <= _SHORT_TOPIC_BYTES:
-        if len(_TOPICS) >= _MANY_TOPICS:
-            _TOPICS.clear()
-        _TOPICS[words] = topic
-    return topic
