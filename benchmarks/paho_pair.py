@@ -19,14 +19,19 @@ from benchmarks.rates import Sample, steady_rate
 
 TOPIC = "bench/0"
 _LOOK_S = 0.05
-_AHEAD = {0: 1000, 1: 50}
-"""QoS → how far the publisher may be ahead. Where paho is fastest: with more, its own queues slow it down."""
+FASTEST_AHEAD = {0: 1000, 1: 50}
+"""QoS → how far the publisher may be ahead where paho is fastest: with more, its own queues slow it down."""
 
 
-def run_paho(host: str, port: int, *, qos: int, payload_bytes: int, seconds: float, subscribe: bool = True) -> float:
-    """Messages per second that arrived; without a subscriber, messages per second written to the socket."""
+def run_paho(
+    host: str, port: int, *, qos: int, payload_bytes: int, seconds: float, ahead: int = 0, subscribe: bool = True
+) -> float:
+    """Messages per second that arrived; without a subscriber, messages per second written to the socket.
+
+    `ahead` is how many messages may be on their way before the publisher waits; 0: it never does.
+    """
     command = [sys.executable, "-m", "benchmarks.paho_pair", host, str(port), str(qos), str(payload_bytes)]
-    command += [str(seconds), "--subscribe" if subscribe else "--no-subscribe"]
+    command += [str(seconds), "--ahead", str(ahead), "--subscribe" if subscribe else "--no-subscribe"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=seconds + 60)
     return float(json.loads(done.stdout)["per_s"])
 
@@ -54,7 +59,9 @@ class _Count:
         self.done += 1
 
 
-def measure(host: str, port: int, qos: int, payload_bytes: int, seconds: float, subscribe: bool) -> float:
+def measure(
+    host: str, port: int, qos: int, payload_bytes: int, seconds: float, ahead: int, *, subscribe: bool
+) -> float:
     """Publish as fast as it goes for so long; the rate in the middle."""
     count = _Count()
     publisher = _client("paho-publisher", host, port)
@@ -78,7 +85,7 @@ def measure(host: str, port: int, qos: int, payload_bytes: int, seconds: float, 
         for _ in range(50):
             publisher.publish(TOPIC, payload, qos)
         sent += 50
-        while sent - count.done > _AHEAD[qos] and time.monotonic() < end:
+        while ahead and sent - count.done > ahead and time.monotonic() < end:
             time.sleep(0.001)
     samples.append((time.monotonic(), float(count.done)))
     publisher.loop_stop()
@@ -94,9 +101,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("qos", type=int)
     parser.add_argument("payload_bytes", type=int)
     parser.add_argument("seconds", type=float)
+    parser.add_argument("--ahead", type=int, default=0)
     parser.add_argument("--subscribe", action=argparse.BooleanOptionalAction, default=True)
     told = parser.parse_args(arguments)
-    per_s = measure(told.host, told.port, told.qos, told.payload_bytes, told.seconds, told.subscribe)
+    per_s = measure(
+        told.host, told.port, told.qos, told.payload_bytes, told.seconds, told.ahead, subscribe=told.subscribe
+    )
     print(json.dumps({"per_s": per_s}))
 
 
