@@ -22,23 +22,26 @@ Key = tuple[int, int]
 Spans = Mapping[tuple[Key, str], tuple[int, int]]
 """When each protocol was spoken in each stream: its first and last byte."""
 
+_NOWHERE: Mapping[tuple[int, int], list[tuple[Key, str]]] = {}
+
 
 def count_carriers(folder: RunFolder, spans: Spans) -> dict[tuple[Key, str], int]:
     """Packets with payload within each span."""
     counts = dict.fromkeys(spans, 0)
     if not spans or not is_stored(folder, PACKETS):
         return counts
-    of_stream: dict[int, list[tuple[Key, str]]] = {}
-    for place in spans:
-        of_stream.setdefault(place[0][0], []).append(place)
+    # Mostly one protocol is spoken in a stream, as long as any is: equal spans are looked at once.
+    of_stream: dict[int, dict[tuple[int, int], list[tuple[Key, str]]]] = {}
+    for place, span in spans.items():
+        of_stream.setdefault(place[0][0], {}).setdefault(span, []).append(place)
     for piece in pieces(folder, PACKETS, ("stream", "captured_ns", "payload_bytes")):
         loaded = pc.greater(piece["payload_bytes"], int64_array([0])[0])
         mine = piece.filter(pc.and_(pc.is_valid(piece["stream"]), loaded))
         for number, times in _times_of(mine):
-            for place in of_stream.get(number, ()):
-                first_ns, last_ns = spans[place]
-                after, before = np.searchsorted(times, last_ns, "right"), np.searchsorted(times, first_ns, "left")
-                counts[place] += int(after - before)
+            for (first_ns, last_ns), places in of_stream.get(number, _NOWHERE).items():
+                within = int(times.searchsorted(last_ns, "right") - times.searchsorted(first_ns, "left"))
+                for place in places:
+                    counts[place] += within
     return counts
 
 
