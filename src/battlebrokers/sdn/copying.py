@@ -26,7 +26,7 @@ from battlebrokers.sdn.openflow.codec import action_bytes
 from battlebrokers.sdn.openflow.wire import packet_out_head
 
 MOST_PLANS: Final = 10_000
-MOST_ON_THE_WAY: Final = 2_000
+MOST_ON_THE_WAY: Final = 5_000
 """Copies between switches about which the next one has not asked yet. More messages are not let in until it has: else
 questions pile up at every switch, and links are lost with the beacons that wait behind them."""
 _VIRTUAL: Final = mac_bytes(VIRTUAL_MAC)
