@@ -42,6 +42,8 @@ class Traffic:
     delivered: int = 0
     dropped: int = 0
     """Messages over the limit, and copies for switches that are away or do not keep up."""
+    let_in: int = 0
+    """Copies it put on their way lately."""
 
 
 @dataclass(slots=True)
@@ -104,6 +106,8 @@ class Copying:
         self.plans: dict[_Kind, _Plan] = {}
         self.onward: dict[_Kind, _Onward] = {}
         self.on_the_way = 0
+        self._let_in = self._busy = 0
+        """Copies put on their way lately, and by how many resources."""
         self._allowances: dict[tuple[int, str], Allowance] = {}
         self._written: set[Channel] = set()
         self._shared: frozenset[str] | None = None
@@ -118,6 +122,10 @@ class Copying:
     def time_passed(self) -> None:
         """About a second did: copies that are lost are not waited for for ever."""
         self.on_the_way //= 2
+        for one in self.traffic.values():
+            one.let_in //= 2
+        self._let_in = sum(one.let_in for one in self.traffic.values())
+        self._busy = sum(one.let_in > 0 for one in self.traffic.values())
 
     def caught_up(self) -> None:
         """All that came together is answered: let it go."""
@@ -142,8 +150,9 @@ class Copying:
         if traffic is None:
             self.drops[plan.dropped] += 1
             return
-        is_too_much = plan.asked and self.on_the_way >= MOST_ON_THE_WAY
-        if is_too_much or (plan.allowance is not None and not plan.allowance.take()):
+        if (plan.asked and not self._lets_in(traffic, plan.asked)) or (
+            plan.allowance is not None and not plan.allowance.take()
+        ):
             traffic.dropped += 1
             self.drops[OVER_LIMIT] += 1
             return
@@ -155,6 +164,16 @@ class Copying:
                 self.on_the_way += leg.asked
             else:
                 traffic.dropped += leg.copies
+
+    def _lets_in(self, traffic: Traffic, copies: int) -> bool:
+        """Whether so many copies more may be on their way; where there are too many, only of who had less than others,
+        so that a flood on one resource keeps nobody else's messages out."""
+        if self.on_the_way >= MOST_ON_THE_WAY and traffic.let_in * max(1, self._busy) >= self._let_in:
+            return False
+        self._busy += not traffic.let_in
+        traffic.let_in += copies
+        self._let_in += copies
+        return True
 
     def _carry_on(
         self, state: broker.State, channels: Mapping[int, Channel], switch: int, in_port: int, frame: bytes

@@ -196,11 +196,17 @@ def test_no_more_is_let_in_while_too_much_is_on_its_way(monkeypatch: pytest.Monk
     scene.asks(2, to=2)
     scene.publish(resource)
     assert scene.counted(resource) == (1, 8)
+    # One resource's flood keeps no other one's messages out.
+    other = scene.has(Mode.REACTIVE, 3)
+    scene.publish(other)
+    assert scene.copying.traffic[other].dropped == 0
+    scene.publish(resource)
+    assert scene.counted(resource) == (1, 9)
     # Those that are lost on their way are not waited for for ever.
     for _ in range(4):
         scene.copying.time_passed()
     scene.publish(resource)
-    assert scene.counted(resource) == (1, 8)
+    assert scene.copying.traffic[resource].dropped == 9
 
 
 def test_where_a_switch_has_no_meters_the_controller_limits_copies_on_their_way(
