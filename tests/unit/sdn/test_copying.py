@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
 
 from battlebrokers.sdn import copying
+from battlebrokers.sdn.controller import Controller
 from battlebrokers.sdn.copying import Copying
 from battlebrokers.sdn.core import broker
 from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
-from battlebrokers.sdn.core.instructions import Meter
+from battlebrokers.sdn.core.instructions import Meter, Send
 from battlebrokers.sdn.core.network import Host, Network, Port
 from battlebrokers.sdn.core.resources import Directory, Mode, Source
 from battlebrokers.sdn.openflow.channel import Channel
 from battlebrokers.sdn.openflow.wire import packet_out_head
+from battlebrokers.sdn.store import Store
 from support.datagrams import udp_frame
 
 PUBLISHER = ("00:00:00:00:02:01", "10.0.1.1")
@@ -219,3 +222,34 @@ def test_where_a_switch_has_no_meters_the_controller_limits_copies_on_their_way(
         scene.asks(3, to=3)
     assert scene.counted(resource) == (1, 4)
     assert scene.copying.drops == {"over the limit": 4}
+
+
+class FakeTransport:
+    """Keeps what is written, call by call."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+
+def test_frames_that_wait_go_together_and_before_anything_else_that_is_said() -> None:
+    controller = Controller(Store(None))
+    channel, transport = Channel(controller, controller.lobby), FakeTransport()
+    assert not channel.send_frame((b"head", b""), b"frame")
+    channel._transport = cast("asyncio.Transport", transport)
+    assert channel.send_frame((b"a", b"b", b""), b"-one ")
+    assert channel.send_frame((b"c", b""), b"-two ")
+    assert transport.written == []
+    channel.flush()
+    channel.flush()
+    assert transport.written == [b"a-one b-one c-two "]
+    channel.send_frame((b"d", b""), b"-three ")
+    channel.tell([Send((), b"said")])
+    assert transport.written[1].startswith(b"d-three ")
+    assert transport.written[1].endswith(b"said")
+    assert (channel.counts.packet_outs, channel.counts.unsent) == (5, 1)
+    # Much of it does not wait.
+    channel.send_frame((b"", b""), bytes(1 << 19))
+    assert len(transport.written) == 3
