@@ -1,7 +1,8 @@
-"""The peer of `sdn.reactive_vs_os_ken`: a reactive network broker, written the plain way on os-ken's framework.
+"""The peer of `sdn.reactive_vs_os_ken` and `sdn.direct_vs_os_ken`: the plain way on os-ken's framework.
 
-Run as a program by `sdn_network.py` with a port and a JSON file that names the resource and its subscribers' places:
-each packet-in is parsed by os-ken, and each subscriber gets a packet-out at the switch it is at. It discovers nothing.
+Run as a program by `sdn_network.py` with a port and a JSON file that names the mode, the resource and its subscribers'
+places. os-ken parses each packet-in; each subscriber gets a packet-out, `reactive`: at the first switch, and each
+further switch asks; `direct`: at the switch it is at. It discovers nothing.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ _SETTINGS = "BENCH_OS_KEN_SETTINGS"
 """The framework makes the application itself: what it needs to know comes by the environment."""
 
 
-class ReactiveBroker(OSKenApp):  # type: ignore[misc]
-    """Packet-in → one packet-out per subscriber."""
+class AskedBroker(OSKenApp):  # type: ignore[misc]
+    """Packet-in → one packet-out per subscriber, or one for a copy that is on its way."""
 
     OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         told = json.loads(Path(os.environ[_SETTINGS]).read_text())
+        self._is_direct: bool = told["mode"] == "direct"
         self._resource: str = told["resource"]
-        self._subscribers: list[dict[str, Any]] = told["subscribers"]
+        self._subscribers: dict[str, dict[str, Any]] = {one["ipv4"]: one for one in told["subscribers"]}
         self._datapaths: dict[int, Any] = {}
 
     @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
@@ -58,28 +60,35 @@ class ReactiveBroker(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)  # type: ignore[untyped-decorator]
     def came(self, event: Any) -> None:
-        """A message: a copy for everybody who wants one."""
+        """A message: a copy for everybody who wants one. A copy: one switch further."""
         message = event.msg
         read = packet.Packet(message.data)
         frame, header = read.get_protocol(ethernet.ethernet), read.get_protocol(ipv4.ipv4)
-        if frame is None or header is None or header.dst != self._resource:
+        if frame is None or header is None:
             return
-        for subscriber in self._subscribers:
-            datapath = self._datapaths.get(subscriber["switch"])
-            if datapath is None:
-                continue
-            protocol, parser = datapath.ofproto, datapath.ofproto_parser
+        if header.dst == self._resource:
+            for subscriber in self._subscribers.values():
+                at = self._datapaths.get(subscriber["switch"]) if self._is_direct else message.datapath
+                if at is not None:
+                    self._send(at, subscriber, message.data, is_first=True)
+        elif header.dst in self._subscribers and not self._is_direct:
+            self._send(message.datapath, self._subscribers[header.dst], message.data, is_first=False)
+
+    @staticmethod
+    def _send(datapath: Any, subscriber: dict[str, Any], data: bytes, *, is_first: bool) -> None:
+        protocol, parser = datapath.ofproto, datapath.ofproto_parser
+        actions = [parser.OFPActionOutput(subscriber["ways"][str(datapath.id)])]
+        if is_first:
             actions = [
                 parser.OFPActionSetField(eth_dst=subscriber["mac"]),
                 parser.OFPActionSetField(ipv4_dst=subscriber["ipv4"]),
-                parser.OFPActionOutput(subscriber["port"]),
+                *actions,
             ]
-            datapath.send_msg(
-                parser.OFPPacketOut(
-                    datapath, buffer_id=protocol.OFP_NO_BUFFER, in_port=protocol.OFPP_CONTROLLER, actions=actions,
-                    data=message.data,
-                )
-            )  # fmt: skip
+        datapath.send_msg(
+            parser.OFPPacketOut(
+                datapath, buffer_id=protocol.OFP_NO_BUFFER, in_port=protocol.OFPP_CONTROLLER, actions=actions, data=data
+            )
+        )
 
 
 if __name__ == "__main__":

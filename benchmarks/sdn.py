@@ -30,14 +30,15 @@ _LATENCY_RATE = 500.0
 _BUSY_RATE = 4000.0
 _SENSORS = 2
 _READINGS = 200
-_TREE_7, _OS_KEN, _TREE_32 = "sdn.tree_vs_reactive", "sdn.reactive_vs_os_ken", "sdn.tree_vs_reactive_32"
-_ORIGINAL_7, _ORIGINAL_32 = "sdn.tree_vs_original", "sdn.tree_vs_original_32"
-_FIRST_DESIGN = "reactive as it was designed first (every switch asks about every copy), on our codec"
+_TREE_7, _TREE_32 = "sdn.tree_vs_reactive", "sdn.tree_vs_reactive_32"
+_DIRECT_7, _DIRECT_32 = "sdn.tree_vs_direct", "sdn.tree_vs_direct_32"
+_OS_KEN = {"reactive": "sdn.reactive_vs_os_ken", "direct": "sdn.direct_vs_os_ken"}
+_FRAMEWORK = {"reactive": "os-ken framework", "direct": "os-ken framework, direct"}
 _LATENCY, _UPLINK, _SWEPT = "sdn.latency", "sdn.uplink", "sdn.cost_per_copy"
 _BUSY = {"group": "sdn.controller_group", "tree": "sdn.controller_tree"}
 _KILLED = {"group": "sdn.killed_group", "tree": "sdn.killed_tree"}
 _UNSUBSCRIBED, _SUBSCRIBED = "sdn.unsubscribed", "sdn.subscribed"
-_TRIALS = {"tree": 400, "group": 300, "reactive": 300}
+_TRIALS = {"tree": 400, "group": 300, "reactive": 200, "direct": 100}
 _ON_SEVEN = (_LATENCY, _UPLINK, *_BUSY.values(), *_KILLED.values(), _UNSUBSCRIBED, _SUBSCRIBED)
 
 
@@ -83,10 +84,10 @@ def figures(bench: Bench) -> Iterator[Figure]:
                 yield from _of_seven(bench, network, story)
         # For rates the cables between switches are short cuts: pairs of interfaces cost the one thread that switches
         # more than the copies do, and are no part of any mode.
-        if bench.wants(_TREE_7, _OS_KEN, _ORIGINAL_7):
+        if bench.wants(_TREE_7, _DIRECT_7, *_OS_KEN.values()):
             with bench_network(bench, loader, 7, "patch") as network:
                 yield from _rates(bench, network, story, 7)
-        if bench.wants(_TREE_32, _ORIGINAL_32):
+        if bench.wants(_TREE_32, _DIRECT_32):
             with bench_network(bench, loader, 32, "patch") as network:
                 yield from _rates(bench, network, story, 32)
         if bench.wants(_SWEPT):
@@ -113,13 +114,10 @@ def _rates(bench: Bench, network: BenchNetwork, story: Story, subscribers: int) 
     """Our modes and those they are compared with in turns, the others once."""
     effort = Effort(0.2, 1, 2.0) if bench.quick else Effort(0.6, 2, 1.08)
     sides: dict[str, Callable[[], Traffic]] = {
-        "tree": lambda: network.ours("tree", subscribers),
-        "group": lambda: network.ours("group", subscribers),
-        "reactive": lambda: network.ours("reactive", subscribers),
-        "first design": lambda: network.original(subscribers),
+        mode: partial(network.ours, mode, subscribers) for mode in ("tree", "group", "reactive", "direct")
     }
     if subscribers == 7:
-        sides["os-ken framework"] = lambda: network.os_ken(subscribers)
+        sides |= {name: partial(network.os_ken, mode, subscribers) for mode, name in _FRAMEWORK.items()}
     guesses = {name: (60_000.0 if name in ("tree", "group") else 5_000.0) / subscribers for name in sides}
     found: dict[str, list[float]] = {name: [] for name in sides}
     rounds = 1 if bench.quick else 5 if subscribers == 7 else 3
@@ -140,7 +138,7 @@ def _rates(bench: Bench, network: BenchNetwork, story: Story, subscribers: int) 
         "mosquitto": mosquitto,
     }
     if subscribers != 7:
-        once["os-ken framework"] = lambda: network.os_ken(subscribers)
+        once[_FRAMEWORK["reactive"]] = lambda: network.os_ken("reactive", subscribers)
     for name, side in once.items():
         rate = effort.highest(network, side(), 20_000 / subscribers)
         found[name] = [rate * subscribers]
@@ -152,16 +150,17 @@ def _rates(bench: Bench, network: BenchNetwork, story: Story, subscribers: int) 
     if subscribers == 7:
         yield compared(_TREE_7, found["tree"], found["reactive"], target=2.5, unit="copies/s",
                        note=f"{where}: tree ÷ reactive")  # fmt: skip
-        yield compared(_OS_KEN, found["reactive"], found["os-ken framework"], target=3, unit="copies/s",
-                       note=f"{where}: our reactive mode ÷ the same on os-ken's framework")  # fmt: skip
-        yield compared(_ORIGINAL_7, found["tree"], found["first design"], target=2.5, unit="copies/s",
-                       note=f"{where}: tree ÷ {_FIRST_DESIGN}")  # fmt: skip
+        yield compared(_DIRECT_7, found["tree"], found["direct"], target=1, unit="copies/s",
+                       note=f"{where}: tree ÷ direct")  # fmt: skip
+        for mode, name in _OS_KEN.items():
+            yield compared(name, found[mode], found[_FRAMEWORK[mode]], target=3, unit="copies/s",
+                           note=f"{where}: our {mode} mode ÷ the same on os-ken's framework")  # fmt: skip
     else:
-        plain = median(found["tree"]) / max(1.0, found["os-ken framework"][0])
+        plain = median(found["tree"]) / max(1.0, found[_FRAMEWORK["reactive"]][0])
         yield compared(_TREE_32, found["tree"], found["reactive"], target=5, unit="copies/s",
                        note=f"{where}: tree ÷ reactive (÷ reactive on os-ken's framework: {plain:.1f})")  # fmt: skip
-        yield compared(_ORIGINAL_32, found["tree"], found["first design"], target=5, unit="copies/s",
-                       note=f"{where}: tree ÷ {_FIRST_DESIGN}")  # fmt: skip
+        yield compared(_DIRECT_32, found["tree"], found["direct"], target=1, unit="copies/s",
+                       note=f"{where}: tree ÷ direct")  # fmt: skip
 
 
 def _cost_per_copy(bench: Bench, network: BenchNetwork, story: Story) -> Figure:
@@ -176,7 +175,7 @@ def _cost_per_copy(bench: Bench, network: BenchNetwork, story: Story) -> Figure:
         return mqtt[0].traffic(count)
 
     sides: dict[str, Callable[[int], Traffic]] = {
-        **{mode: lambda count, mode=mode: network.ours(mode, count) for mode in MODES},  # type: ignore[misc]
+        **{mode: partial(network.ours, mode) for mode in MODES},
         "peer-to-peer": network.peers,
         "mosquitto": mosquitto,
     }
@@ -206,9 +205,7 @@ def _sides(network: BenchNetwork, mqtt: list[MqttNetwork]) -> dict[str, Callable
         return mqtt[-1].traffic(7)
 
     return {
-        "reactive": lambda: network.ours("reactive", 7),
-        "group": lambda: network.ours("group", 7),
-        "tree": lambda: network.ours("tree", 7),
+        **{mode: partial(network.ours, mode, 7) for mode in MODES},
         "peer-to-peer": lambda: network.peers(7),
         "mosquitto": mosquitto,
     }
@@ -249,7 +246,8 @@ def _uplink(bench: Bench, network: BenchNetwork, story: Story) -> Figure:
     far = sum(network.host(name).port.switch != 1 for name in network.subscribers)
     sent = _SENSORS * _READINGS
     formula = {
-        "reactive": (sent, 0),
+        "reactive": (sent, sent * far),
+        "direct": (sent, 0),
         "group": (sent, sent * far),
         "tree": (sent, sent),
         "peer-to-peer": (sent * 7, sent * far),
@@ -284,7 +282,7 @@ def _controller(bench: Bench, network: BenchNetwork, story: Story, mode: str) ->
     """What the controller does for messages: as long at rest as under load, and the same in reactive mode."""
     seconds = 1.0 if bench.quick else 5.0
     spent: dict[str, Busy] = {}
-    for name in (mode, "reactive"):
+    for name in (mode, "reactive", *(["direct"] if mode == "tree" else [])):
         traffic = network.ours(name, 7)
         network.warm(traffic)
         network.settle()

@@ -1,7 +1,7 @@
 """The network the group `sdn` measures on: four switches in a row, and who is in charge of them can be changed.
 
-In charge is our controller, a peer (on os-ken's framework, or as the broker was designed first), or nobody: plain
-learning switches, for Mosquitto and peer-to-peer. Always the same namespaces, cables and daemon.
+In charge is our controller, a peer on os-ken's framework, or nobody: plain learning switches, for Mosquitto and
+peer-to-peer. Always the same namespaces, cables and daemon.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from benchmarks.sdn_traffic import Loader, Target, Traffic
 
 PORT = 5005
 PUBLISHER, BROKER = "p1", "broker"
-MODES = ("reactive", "group", "tree")
+MODES = ("reactive", "direct", "group", "tree")
 _SWITCHES = ("s1", "s2", "s3", "s4")
 _FROM_THE_FAR_END = ("s4", "s3", "s2", "s1")
-_PEERS = {"benchmarks.os_ken_app": 6655, "benchmarks.original_app": 6656}
-"""Other controllers, and where they listen."""
+_PEER = "benchmarks.os_ken_app"
+_PEERS = {"reactive": 6655, "direct": 6656}
+"""Where the other controller listens, by what it does."""
 _PATIENCE_S = 30.0
 _LOOK_S = 0.05
 _IDLE_LOOK_S = 0.1
@@ -63,9 +64,9 @@ class BenchNetwork:
         self._names = Names("bbb")
         self.lab = Laboratory(self.folder / "lab", self._names)
         self.subscribers = [name for name in self.topology.hosts if name.startswith("r")]
-        self._resources: dict[str, str] = {}
-        """Mode → address."""
-        self._subscribed: dict[str, int] = {}
+        self._resource = ""
+        """One for all modes: rules of another would carry copies that this one's switches should ask about."""
+        self._subscribed = 0
         self.controller: subprocess.Popen[bytes] | None = None
         self._peer: subprocess.Popen[bytes] | None = None
         self._others: list[subprocess.Popen[bytes]] = []
@@ -136,18 +137,18 @@ class BenchNetwork:
         return found == (len(_SWITCHES), len(self.topology.wires), len(self.topology.hosts))
 
     def ours(self, mode: str, subscribers: int) -> Traffic:
-        """Our controller in charge: the mode's resource, with the first so many subscribers."""
+        """Our controller in charge: the resource in this mode, with the first so many subscribers."""
         self._take_charge(self._ours, self._complete)
-        if mode not in self._resources:
-            self._resources[mode] = address = self.ask("POST", "/resources", {"mode": mode})["address"]
-            self._know(PUBLISHER, {address: VIRTUAL_MAC})
-        address, now = self._resources[mode], self._subscribed.get(mode, 0)
-        for name in self.subscribers[now:subscribers]:
-            self.subscribe(address, name)
-        for name in self.subscribers[subscribers:now]:
-            self.unsubscribe(address, name)
-        self._subscribed[mode] = subscribers
-        return self._to(address, subscribers)
+        if not self._resource:
+            self._resource = self.ask("POST", "/resources", {"mode": mode})["address"]
+            self._know(PUBLISHER, {self._resource: VIRTUAL_MAC})
+        self.ask("PATCH", f"/resources/{self._resource}", {"mode": mode})
+        for name in self.subscribers[self._subscribed : subscribers]:
+            self.subscribe(self._resource, name)
+        for name in self.subscribers[subscribers : self._subscribed]:
+            self.unsubscribe(self._resource, name)
+        self._subscribed = subscribers
+        return self._to(self._resource, subscribers)
 
     def subscribe(self, address: str, name: str) -> None:
         """Returns once it is in effect."""
@@ -158,28 +159,21 @@ class BenchNetwork:
         """Returns once it is in effect."""
         self.ask("DELETE", f"/resources/{address}/subscribers/{self.host(name).mac}")
 
-    def os_ken(self, subscribers: int) -> Traffic:
-        """The application on os-ken's framework in charge, with one resource."""
-        return self._with_peer("benchmarks.os_ken_app", subscribers)
-
-    def original(self, subscribers: int) -> Traffic:
-        """The first design in charge, with one resource: every switch asks about every copy."""
-        return self._with_peer("benchmarks.original_app", subscribers)
-
-    def _with_peer(self, module: str, subscribers: int) -> Traffic:
+    def os_ken(self, mode: str, subscribers: int) -> Traffic:
+        """The application on os-ken's framework in charge, doing as our mode does, with one resource."""
         address = "1.1.1.200"
         self._know(PUBLISHER, {address: VIRTUAL_MAC})
-        controller = f"tcp:127.0.0.1:{_PEERS[module]}"
+        controller = f"tcp:127.0.0.1:{_PEERS[mode]}"
         if self._in_charge != controller:
-            told = [self.host(name) for name in self.subscribers[:subscribers]]
+            told = [self._place(self.host(name)) for name in self.subscribers[:subscribers]]
             settings = self.folder / "peer.json"
-            settings.write_text(json.dumps({"resource": address, "subscribers": [self._place(host) for host in told]}))
+            settings.write_text(json.dumps({"mode": mode, "resource": address, "subscribers": told}))
             self._end_peer()
-            with (self.folder / f"{module}.log").open("wb") as sink:
-                words = [sys.executable, "-m", module, str(_PEERS[module]), str(settings)]
+            with (self.folder / f"{_PEER}.log").open("wb") as sink:
+                words = [sys.executable, "-m", _PEER, str(_PEERS[mode]), str(settings)]
                 here = Path(__file__).parent.parent
                 self._peer = subprocess.Popen(words, cwd=here, stdout=sink, stderr=sink)
-            self._take_charge(controller, lambda: _until(self._asks_peer, module))
+            self._take_charge(controller, lambda: _until(self._asks_peer, _PEER))
         return self._to(address, subscribers)
 
     def _place(self, host: LabHost) -> dict[str, Any]:

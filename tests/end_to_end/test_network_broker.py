@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(_MISSING is not None, reason=f"{_MISSING.message}: {_MISSING.hint}" if _MISSING else ""),
 ]
-MODES = ("reactive", "group", "tree")
+MODES = ("reactive", "direct", "group", "tree")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from battlebrokers.sdn.core.broker import LINK_LIFE_MS
 from battlebrokers.sdn.core.rules import QUESTIONS, burst_of
 from battlebrokers.sdn.lab.open_vswitch import what_is_missing
 from support.datagrams import arp_frame, udp_frame
@@ -43,10 +44,11 @@ def flood(network: Stage, resource: str) -> list[threading.Thread]:
     return [threading.Thread(target=work) for work in (publish, ask)]
 
 
-def test_floods_are_held_back_in_the_switch_and_rest_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["reactive", "direct"])
+def test_floods_are_held_back_in_the_switch_and_rest_goes_on(tmp_path: Path, mode: str) -> None:
     with stage(tmp_path, "chain:1x3", options=("--reactive-limit", str(PER_S))) as flooded:
-        resource = flooded.create("reactive", subscribers=("h2",))
-        other = flooded.create("reactive", subscribers=("h2",))
+        resource = flooded.create(mode, subscribers=("h2",))
+        other = flooded.create(mode, subscribers=("h2",))
         flooded.ask("DELETE", f"/api/v1/hosts/{flooded.hosts['h3'].mac}")
         asked = flooded.ask("GET", "/api/v1/statistics")["packet_ins"]
         began = time.monotonic()
@@ -72,3 +74,47 @@ def test_floods_are_held_back_in_the_switch_and_rest_goes_on(tmp_path: Path) -> 
         came = until(lambda: [one for one, _ in flooded._drained("h2") if one == b"on another"], what="a message")
         assert came == [b"on another"]
         assert flooded.errors() == 0
+
+
+def test_a_flood_between_switches_costs_no_link_and_nobody_elses_messages(tmp_path: Path) -> None:
+    """Every switch asks about every copy, far more than the controller can answer."""
+    with stage(tmp_path, "chain:4x2") as flooded:
+        resource = flooded.create("reactive", subscribers=("h4", "h6", "h7", "h8"))
+        other = flooded.create("reactive", subscribers=("h8",))
+        publisher, guest = flooded.hosts["h1"], flooded.hosts["h5"]
+        message = udp_frame(publisher.mac, publisher.ipv4, resource, b"flood", ports=(PORT, PORT))
+        ended = threading.Event()
+
+        def publish() -> None:
+            with flooded.lab.frame_socket("h1") as door:
+                while not ended.is_set():
+                    door.send(message)
+
+        links = [one["ends"] for one in flooded.ask("GET", "/api/v1/topology")["links"]]
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            # Longer than a link lives without beacons.
+            last = time.monotonic() + LINK_LIFE_MS / 1000 + 2
+            sent = heard = 0
+            while time.monotonic() < last:
+                sent += 1
+                flooded.publish("h3", other, b"not the flood")
+                time.sleep(0.2)
+                heard += sum(one == b"not the flood" for one, _ in flooded._drained("h8"))
+                assert [one["ends"] for one in flooded.ask("GET", "/api/v1/topology")["links"]] == links
+            # Who it is that speaks is asked as well, at a switch that copies pass.
+            flooded.ask("DELETE", f"/api/v1/hosts/{guest.mac}")
+            with flooded.lab.frame_socket("h5") as door:
+                until(lambda: door.send(arp_frame(guest.mac, guest.ipv4, resource)) and _knows(flooded, guest.mac))
+        finally:
+            ended.set()
+            thread.join()
+        # Where all switches are one process, frames are lost before any rule as well.
+        assert heard > sent / 4, (heard, sent)
+        assert flooded.ask("GET", f"/api/v1/resources/{resource}")["dropped"] > 0
+        assert flooded.errors() == 0
+
+
+def _knows(network: Stage, mac: str) -> bool:
+    return any(one["mac"] == mac for one in network.ask("GET", "/api/v1/hosts"))

@@ -35,6 +35,10 @@ pytestmark = [
 ]
 SUBSCRIBERS = ("h2", "h5", "h7", "h8")
 ADDRESS = {f"h{number}": f"10.0.0.{number}" for number in range(1, 9)}
+WAYS = {
+    "h2": ("s1", "h2"), "h5": ("s1", "s2", "s3", "h5"), "h7": ("s1", "s2", "s3", "s4", "h7"),
+    "h8": ("s1", "s2", "s3", "s4", "h8"),
+}  # fmt: skip
 Hop = tuple[str, str, str]
 
 
@@ -58,6 +62,32 @@ def hops(ladder: Ladder, kind: str = "udp") -> Counter[Hop]:
 
 def udp(ladder: Ladder, source: str, *ways: tuple[str, str, str]) -> Counter[Hop]:
     return Counter((one, other, f"UDP {source} → {to}") for one, other, to in ways)
+
+
+def forget_all(paper: Stage) -> None:
+    """Switches that know subscribers by a resource of group mode do not ask about copies for them."""
+    for one in paper.ask("GET", "/api/v1/resources"):
+        paper.ask("DELETE", f"/api/v1/resources/{one['address']}")
+
+
+def places(ladder: Ladder, way: tuple[str, ...]) -> list[int]:
+    """Where in the ladder the copy for the last one of a way takes each of its legs."""
+    return [
+        next(number for number, step in enumerate(ladder.steps)
+             if (step.sender, step.receiver) == leg and step.what.endswith(ADDRESS[way[-1]]))
+        for leg in pairwise(way)
+    ]  # fmt: skip
+
+
+def asked_before_sent(ladder: Ladder, way: tuple[str, ...]) -> bool:
+    """Between each two legs the switch asks, and is answered."""
+    at = places(ladder, way)
+    between = [ladder.steps[one + 1 : other] for one, other in pairwise(at)]
+    return at == sorted(at) and all(
+        any(step.sender == switch and step.kind == "packet_in" for step in steps)
+        and any(step.receiver == switch and step.kind == "packet_out" for step in steps)
+        for switch, steps in zip(way[1:], between, strict=False)
+    )
 
 
 def in_causal_order(ladder: Ladder) -> bool:
@@ -100,29 +130,51 @@ def test_a_group_sends_a_copy_per_subscriber_over_each_link(paper: Stage, tmp_pa
     ladder = taken(paper, tmp_path, "group", source)
     resource = ladder.facts.resource
     sender = ADDRESS["h1"] if source == "publisher" else resource
-    ways = {
-        "h2": ("s1", "h2"), "h5": ("s1", "s2", "s3", "h5"), "h7": ("s1", "s2", "s3", "s4", "h7"),
-        "h8": ("s1", "s2", "s3", "s4", "h8"),
-    }  # fmt: skip
-    copied = [(one, other, ADDRESS[name]) for name, way in ways.items() for one, other in pairwise(way)]
+    copied = [(one, other, ADDRESS[name]) for name, way in WAYS.items() for one, other in pairwise(way)]
     assert hops(ladder) == (udp(ladder, ADDRESS["h1"], ("h1", "s1", resource)) + udp(ladder, sender, *copied))
     assert {step.sender for step in ladder.steps if step.note} == {"s1"}
-    for way in ways.values():
-        at = [
-            next(number for number, step in enumerate(ladder.steps)
-                 if (step.sender, step.receiver) == leg and step.what.endswith(ADDRESS[way[-1]]))
-            for leg in pairwise(way)
-        ]  # fmt: skip
+    for way in WAYS.values():
+        at = places(ladder, way)
         assert at == sorted(at)
     assert in_causal_order(ladder)
     assert not ladder.missing
 
 
 @pytest.mark.parametrize("source", ["publisher", "resource"])
-def test_a_reactive_message_goes_through_the_controller_and_crosses_no_link(
+def test_about_a_reactive_message_every_switch_asks_and_the_first_makes_the_copies(
     paper: Stage, tmp_path: Path, source: str
 ) -> None:
+    forget_all(paper)
     ladder = taken(paper, tmp_path, "reactive", source)
+    resource = ladder.facts.resource
+    sender = ADDRESS["h1"] if source == "publisher" else resource
+    copied = [(one, other, ADDRESS[name]) for name, way in WAYS.items() for one, other in pairwise(way)]
+    assert hops(ladder) == (udp(ladder, ADDRESS["h1"], ("h1", "s1", resource)) + udp(ladder, sender, *copied))
+    assert {step.sender for step in ladder.steps if step.note and step.kind == "udp"} == {"s1"}
+    asking = {"s1": 1, "s2": 3, "s3": 3, "s4": 2}
+    asked = Counter(step.sender for step in ladder.steps if step.kind == "packet_in")
+    answered = Counter(step.receiver for step in ladder.steps if step.kind == "packet_out")
+    assert asked == asking
+    # One for each subscriber at the first, one for each question at all others; each sends one copy.
+    assert answered == asking | {"s1": len(SUBSCRIBERS)}
+    rewriting = [step for step in ladder.steps if step.kind == "packet_out" and step.note]
+    assert [(step.receiver, step.note.split()[-1]) for step in rewriting] == [
+        ("s1", ADDRESS[name]) for name in SUBSCRIBERS
+    ]
+    size = 14 + 20 + 8 + len(f"{ladder.facts.mark} hello")
+    assert {what for *_, what in hops(ladder, "packet_out")} == {f"PACKET_OUT 1 output, {size} B"}
+    assert in_causal_order(ladder)
+    for way in WAYS.values():
+        assert asked_before_sent(ladder, way)
+    assert [line.name for line in ladder.lifelines] == ["h1", "s1", "controller", "s2", "s3", "s4", *SUBSCRIBERS]
+    assert not ladder.missing
+
+
+@pytest.mark.parametrize("source", ["publisher", "resource"])
+def test_a_direct_message_goes_through_the_controller_and_crosses_no_link(
+    paper: Stage, tmp_path: Path, source: str
+) -> None:
+    ladder = taken(paper, tmp_path, "direct", source)
     resource = ladder.facts.resource
     sender = ADDRESS["h1"] if source == "publisher" else resource
     edges = [("s1", "h2"), ("s3", "h5"), ("s4", "h7"), ("s4", "h8")]

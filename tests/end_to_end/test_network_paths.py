@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(_MISSING is not None, reason=f"{_MISSING.message}: {_MISSING.hint}" if _MISSING else ""),
 ]
-MODES = ("reactive", "group", "tree")
+MODES = ("reactive", "direct", "group", "tree")
 
 
 def test_a_cut_cable_in_a_ring_is_gone_around(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(_MISSING is not None, reason=f"{_MISSING.message}: {_MISSING.hint}" if _MISSING else ""),
 ]
-MODES = ("reactive", "group", "tree")
-CYCLES = 60
+MODES = ("reactive", "direct", "group", "tree")
+CYCLES = {"reactive": 30, "direct": 30, "group": 60, "tree": 60}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,13 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 @pytest.mark.parametrize("mode", MODES)
 def test_subscribe_and_unsubscribe_are_in_effect_when_they_are_answered(paper: Stage, mode: str) -> None:
     # h7 and h8 are at the same switch: when h8 has its copy, h7's was made too, or was not.
-    changes_in_effect(paper, mode, CYCLES, changing="h7", beside="h8", far="h3")
+    changes_in_effect(paper, mode, CYCLES[mode], changing="h7", beside="h8", far="h3")
+
+
+def test_whoever_stays_subscribed_to_another_reactive_resource_gets_nothing_of_the_one_it_left(paper: Stage) -> None:
+    # What is on its way is addressed to h7, and passes: the answer waits until it has.
+    paper.create("reactive", subscribers=("h7",))
+    changes_in_effect(paper, "reactive", 20, changing="h7", beside="h8", far="h3")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -139,7 +139,9 @@ class Stage:
         for publisher in self._published or {next(iter(self.hosts))}:
             others = tuple(name for name in self.hosts if name != publisher)
             if publisher not in self._fences:
-                self._fences[publisher] = [self.create(mode, subscribers=others) for mode in ("reactive", "tree")]
+                self._fences[publisher] = [
+                    self.create(mode, subscribers=others) for mode in ("reactive", "direct", "tree")
+                ]
             for fence in self._fences[publisher]:
                 waiting |= {(name, fence) for name in others}
                 self._send(publisher, fence, f"{_FENCE}{fence} {now}".encode())

@@ -127,8 +127,9 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "rabbitmq": {"http": "it can be published to by its management API, which is meant for trying things out"},
     "sdn": {"mqtt": _BY_GATEWAY},
     "sdn-group": {"mqtt": _BY_GATEWAY},
+    "sdn-direct": {"mqtt": _BY_GATEWAY},
     "sdn-reactive": {"mqtt": _BY_GATEWAY},
-    "sdn-mqtt": {"udp": "datagrams have files of their own, sdn, sdn-group and sdn-reactive"},
+    "sdn-mqtt": {"udp": "datagrams have files of their own, sdn, sdn-group, sdn-direct and sdn-reactive"},
 }
 """Contender → route, or route and behaviour → what the product has, or may have, that our file does not say."""
 

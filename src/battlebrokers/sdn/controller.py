@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from battlebrokers.errors import EnvironmentNotReady, InputError
 from battlebrokers.sdn.absences import Absences, NotYetInEffectError, delivers, not_yet
+from battlebrokers.sdn.allowance import Allowance
+from battlebrokers.sdn.copying import Copying
 from battlebrokers.sdn.core import broker
 from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
 from battlebrokers.sdn.core.frames import udp_frame
@@ -25,17 +27,12 @@ from battlebrokers.sdn.core.rules import QUESTIONS, REACTIVE_PER_S
 from battlebrokers.sdn.openflow.channel import Channel
 from battlebrokers.sdn.openflow.introduction import Counts, Introduction
 from battlebrokers.sdn.openflow.lobby import Lobby
-from battlebrokers.sdn.reactive import Allowance, Copying
 from battlebrokers.sdn.refused_port import cannot_listen
+from battlebrokers.sdn.settling import in_effect, rounds_to_go
 from battlebrokers.sdn.store import Store, remembered
 
 _LOG = logging.getLogger(__name__)
 OPENFLOW_PORT: Final = 6653
-SETTLE_S: Final = 0.02
-"""Open vSwitch answers a barrier when its tables are changed; what it cached of the old ones lives up to 10 ms on."""
-_SETTLE_STEPS: Final = 20
-_PATIENCE: Final = 2.0
-"""How much longer than that, for each second the barriers took."""
 _BEACON_S: Final = 1.0
 _QUICK_BEACONS: Final = 5
 """The first rounds come quickly: links are found within a second."""
@@ -131,7 +128,9 @@ class Controller:
             directory = change(before)
             # Kept first: what cannot be kept is refused, not half done.
             self._store.save(remembered(self.state.secret, directory, self.state.network))
-            late = await self._in_effect(self._adopt(broker.directory_changed(self.state, directory)))
+            late = await in_effect(self._adopt(broker.directory_changed(self.state, directory)))
+            for _ in range(rounds_to_go(before, directory, self.state.network)):
+                late |= await in_effect(self.channels.values())
         if fresh := set(broker.unseen(self.state)) - sought_before:
             late |= await self._seek(fresh)
         if late := self.absences.missed(directory.differing(before)) | late:
@@ -167,7 +166,7 @@ class Controller:
         async with self._changing:
             touched = self._adopt(broker.host_forgotten(self.state, mac))
             self._remember()
-            if late := await self._in_effect(touched):
+            if late := await in_effect(touched):
                 raise not_yet(late)
 
     def forget_switch(self, switch: int) -> None:
@@ -271,6 +270,10 @@ class Controller:
             self._seen.set()
             self._remember()
 
+    def caught_up(self) -> None:
+        """All that came together was told."""
+        self.copying.caught_up()
+
     def _adopt(self, decision: broker.Decision, read: dict[int, Tables] | None = None) -> list[Channel]:
         """Make a decision ours and tell the switches; returns those that were told something.
 
@@ -290,15 +293,6 @@ class Controller:
                 channel.tell(listed)
                 told.append(channel)
         return told
-
-    async def _in_effect(self, channels: Iterable[Channel]) -> dict[int, str]:
-        """Wait until every switch has done what it was told; returns those that have not, and why.
-
-        One that went away meanwhile is told when it returns.
-        """
-        told = list(channels)
-        done = await asyncio.gather(*map(_obeyed, told), return_exceptions=True)
-        return {one.switch: one.refused or "away" for one, fault in zip(told, done, strict=True) if fault is not None}
 
     async def _mend(self, channel: Channel) -> None:
         wait_s = _MEND_S
@@ -338,7 +332,7 @@ class Controller:
                 while sought & set(broker.unseen(self.state)):
                     self._seen.clear()
                     await self._seen.wait()
-        return await self._in_effect(list(self.channels.values()))
+        return await in_effect(self.channels.values())
 
     async def _beacon_for_ever(self) -> None:
         quick = 0
@@ -348,6 +342,7 @@ class Controller:
                 if channel is not None:
                     channel.tell(orders)
             self._adopt(broker.links_aged(self.state, _now_ms()))
+            self.copying.time_passed()
             if not quick:
                 self._search()
             wait_s = _BEACON_S / 10 if quick else _BEACON_S
@@ -363,7 +358,7 @@ class Controller:
         if self.state.awaited:
             _LOG.warning("these switches did not come back: %s", sorted(self.state.awaited))
             # What they know nobody can tell: any resource whose messages switches copy by themselves.
-            copied = [one.address for one in self.state.directory.resources.values() if one.mode is not Mode.REACTIVE]
+            copied = [one.address for one in self.state.directory.resources.values() if not one.mode.asks]
             for switch in self.state.awaited:
                 self.absences.left(switch, frozenset(copied))
             self._adopt(broker.awaited_no_longer(self.state))
@@ -380,17 +375,6 @@ class Controller:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def _obeyed(channel: Channel) -> None:
-    began = time.monotonic()
-    await channel.barrier()
-    # A switch that is slow to answer is as slow to forget.
-    slow_s = _PATIENCE * (time.monotonic() - began)
-    # In steps: where processors are scarce each takes longer than it should, for us as for the switch that forgets.
-    for _ in range(_SETTLE_STEPS):
-        await asyncio.sleep(SETTLE_S / _SETTLE_STEPS)
-    await asyncio.sleep(slow_s)
 
 
 def _now_ms() -> int:

@@ -26,7 +26,7 @@ class Sums:
     refused: Counter[str] = field(default_factory=Counter)
     """Of each resource: what its own subscribers tried to publish."""
     lost: Counter[str] = field(default_factory=Counter)
-    """Of each resource in reactive mode: messages over the limit, and copies for switches that cannot take them."""
+    """Of each resource about which switches ask: messages over the limit, and copies nobody could take."""
 
 
 class Tally:

@@ -100,7 +100,7 @@ class Observer:
             counted.lost.copy(),
         )  # fmt: skip
         for address, traffic in controller.copying.traffic.items():
-            # In reactive mode the switches count what they asked about as published already.
+            # Where switches ask, they count what they asked about as published already.
             sums.delivered[address] += traffic.delivered
             sums.lost[address] += traffic.dropped
         sums.dropped.update(controller.copying.drops)

@@ -32,7 +32,7 @@ class Places:
     http_port: int = HTTP_PORT
     state: Path | None = None
     reactive_per_s: int = REACTIVE_PER_S
-    """How many messages of a reactive resource each switch may hand to the controller; 0 is no limit."""
+    """How many messages of a reactive or direct resource each switch may hand to the controller; 0 is no limit."""
 
 
 class _Server(uvicorn.Server):

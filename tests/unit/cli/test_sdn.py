@@ -112,7 +112,7 @@ def test_wrong_input_is_refused_with_its_reason(controller: str, words: tuple[st
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("create", "--mode", "wild"), "--mode cannot be 'wild' one of reactive, group, tree"),
+        (("create", "--mode", "wild"), "--mode cannot be 'wild' one of reactive, direct, group, tree"),
         (("create", "--from", "nobody"), "--from cannot be 'nobody' one of publisher, resource"),
     ],
 )

@@ -19,7 +19,7 @@ def test_a_prefix_must_fit_into_the_name_of_an_interface(prefix: str) -> None:
 def test_unknown_modes_and_topologies_are_told_with_those_there_are() -> None:
     with pytest.raises(UsageError, match="no mode 'flood'") as caught:
         serve(mode="flood")
-    assert caught.value.hint == "one of reactive, group, tree"
+    assert caught.value.hint == "one of reactive, direct, group, tree"
     with pytest.raises(InputError, match="no topology"):
         serve(topology="papper")
 

@@ -76,13 +76,14 @@ async def test_an_unsubscribe_is_not_answered_as_done_while_a_switch_goes_on_as_
                 await subscribe(made, resource, A)
 
 
-async def test_in_reactive_mode_a_switch_that_is_away_delivers_nothing_by_itself() -> None:
+@pytest.mark.parametrize("mode", [Mode.REACTIVE, Mode.DIRECT])
+async def test_where_switches_ask_one_that_is_away_delivers_nothing_by_itself(mode: Mode) -> None:
     async with serving() as (made, address):
         first, second = HostileSwitch(1), HostileSwitch(2)
         async with calling(address, first):
             async with calling(address, second):
                 await there(made, first, second)
-                resource = (await made.create(Mode.REACTIVE)).address
+                resource = (await made.create(mode)).address
                 await subscribe(made, resource, B)
             await eventually(lambda: 2 not in made.channels)
             await unsubscribe(made, resource, B)
@@ -196,7 +197,7 @@ async def test_copies_count_as_delivered_only_when_they_were_sent() -> None:
         observer = Observer(made)
         async with calling(address, first, second):
             await there(made, first, second)
-            resource = (await made.create(Mode.REACTIVE)).address
+            resource = (await made.create(Mode.DIRECT)).address
             await subscribe(made, resource, B)
             message = packet_in(1, udp_frame(*A, resource, b"reading"))
             first.say(message)
@@ -213,13 +214,14 @@ async def test_copies_count_as_delivered_only_when_they_were_sent() -> None:
             await eventually(lambda: observer.sums().delivered[resource] == 2)
 
 
-async def test_where_a_switch_has_no_meters_the_controller_itself_limits_a_resource() -> None:
+@pytest.mark.parametrize("mode", [Mode.REACTIVE, Mode.DIRECT])
+async def test_where_a_switch_has_no_meters_the_controller_itself_limits_a_resource(mode: Mode) -> None:
     async with serving(reactive_per_s=1) as (made, address):
         first = HostileSwitch(1)
         observer = Observer(made)
         async with calling(address, first):
             await there(made, first)
-            flooded, other = [(await made.create(Mode.REACTIVE)).address for _ in range(2)]
+            flooded, other = [(await made.create(mode)).address for _ in range(2)]
             for resource in (flooded, other):
                 await subscribe(made, resource, B)
             for _ in range(50):

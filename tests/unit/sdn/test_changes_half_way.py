@@ -95,7 +95,7 @@ def test_a_switch_that_is_cut_off_and_goes_on_doubles_nothing(mode: Mode, cut_of
     assert network.switches[cut_off].tables is going_on
     for number in (1, 3):
         mac, ipv4, at = town.hosts[number]
-        if mode is Mode.REACTIVE and at.switch == cut_off:
+        if mode.asks and at.switch == cut_off:
             continue
         came = Counter(port for port, _ in network.inject(at, udp_frame(mac, ipv4, resource.address, b"a reading")))
         assert max(came.values(), default=1) == 1

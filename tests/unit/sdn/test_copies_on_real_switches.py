@@ -38,6 +38,7 @@ __all__ = ["background", "ovs"]
 pytestmark = [pytest.mark.slow, pytest.mark.broker, needs_open_vswitch]
 
 HostOf = tuple[str, str, Port]
+FENCES = (Mode.TREE, Mode.DIRECT, Mode.REACTIVE)
 OBSERVER = ("00:00:00:00:02:01", "10.0.1.1")
 STRANGER = ("00:00:00:00:03:01", "10.0.2.1")
 
@@ -60,7 +61,7 @@ class Play:
         *self.hosts, self.observer = hosts
         self.stranger = town.hosts[-1]
         directory = Directory()
-        for mode in (Mode.TREE, Mode.REACTIVE):
+        for mode in FENCES:
             directory, fence = directory.created(mode)
             for mac, ipv4, _ in self.hosts:
                 directory = directory.subscribed(fence.address, mac, ipv4)
@@ -69,7 +70,7 @@ class Play:
     @property
     def resources(self) -> list[Resource]:
         """Those that are played with."""
-        return list(self.directory.resources.values())[2:]
+        return list(self.directory.resources.values())[len(FENCES) :]
 
     def payload(self, text: str) -> bytes:
         return f"{next(self.numbers)} {text}".encode()
@@ -104,7 +105,7 @@ class Play:
         self.real.inject(port, frame)
 
     def settled(self) -> None:
-        for fence in list(self.directory.resources.values())[:2]:
+        for fence in list(self.directory.resources.values())[: len(FENCES)]:
             self.publish(self.observer, fence, self.payload("fence"))
         until(lambda: not self.expected - self.real.came(), what="all copies")
         assert self.real.came() == self.expected
@@ -124,6 +125,7 @@ def attacks(play: Play, data: st.DataObject) -> Iterator[tuple[Port, bytes]]:
         "as the resource": udp_frame(VIRTUAL_MAC, to, to, said),
         "to a host": udp_frame(mac, ipv4, other_ipv4, said, to_mac=other_mac),
         "to a host by the virtual address": udp_frame(mac, ipv4, other_ipv4, said),
+        "to a host as a resource's copy": udp_frame(VIRTUAL_MAC, to, other_ipv4, said, to_mac=other_mac),
         "to everybody": udp_frame(mac, ipv4, "255.255.255.255", said, to_mac=BROADCAST_MAC),
         "on a resource at a host's address": udp_frame(mac, ipv4, to, said, to_mac=other_mac),
         "on a resource at everybody's address": udp_frame(mac, ipv4, to, said, to_mac=BROADCAST_MAC),

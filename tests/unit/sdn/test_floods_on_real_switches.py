@@ -38,12 +38,13 @@ def real(ovs: DummySwitches, background: LoopInBackground, tmp_path: Path) -> It
         network.stop()
 
 
-def test_a_flood_on_one_reactive_resource_is_held_back_in_the_switch_and_counted(
-    real: RealNetwork, background: LoopInBackground
+@pytest.mark.parametrize("mode", [Mode.REACTIVE, Mode.DIRECT])
+def test_a_flood_on_one_resource_is_held_back_in_the_switch_and_counted(
+    real: RealNetwork, background: LoopInBackground, mode: Mode
 ) -> None:
     observer = Observer(real.controller)
-    directory, flooded = Directory().created(Mode.REACTIVE)
-    directory, other = directory.created(Mode.REACTIVE)
+    directory, flooded = Directory().created(mode)
+    directory, other = directory.created(mode)
     for resource in (flooded, other):
         directory = directory.subscribed(resource.address, *SUBSCRIBER[:2])
     real.change(directory)

@@ -279,8 +279,10 @@ async def test_a_switch_that_does_not_read_is_not_sent_ever_more(monkeypatch: py
             other._reading.cancel()
             channel = made.controller.channels[2]
             frame = udp_frame(*A, made.resource, b"x" * 1400)
+            head = wire.packet_out_head(b"", len(frame), 1)
             for _ in range(20_000):
-                channel.send_frame(b"", frame, 1)
+                channel.send_frame((head, b""), frame)
+                channel.flush()
                 await asyncio.sleep(0)
             assert channel.counts.unsent > 0
             assert channel._transport is not None

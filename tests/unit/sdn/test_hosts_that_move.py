@@ -106,7 +106,7 @@ def test_the_controller_looks_at_who_sent_a_message_too() -> None:
     """A rule that is on its way to the switch holds nobody back yet."""
     made = network()
     resource = next(one for one in made.state.directory.resources.values() if one.mode is Mode.REACTIVE)
-    assert broker.reactive_copies(made.state, AWAY, resource.address, B[0]) == "own resource"
-    assert broker.reactive_copies(made.state, AWAY, resource.address, "00:00:00:00:01:09") != "own resource"
+    assert broker.handed_out(made.state, AWAY, resource.address, B[0]) == "own resource"
+    assert broker.handed_out(made.state, AWAY, resource.address, "00:00:00:00:01:09") != "own resource"
     _, orders = broker.packet_came(made.state, AWAY, udp_frame(*B, resource.address, b"x"), 0)
     assert orders == {}

@@ -14,6 +14,7 @@ ReactiveLimit = Annotated[
     int,
     typer.Option(
         "--reactive-limit", min=0, max=10_000_000,
-        help="Messages a second of one reactive resource that each switch may hand to the controller; 0 = no limit.",
+        help="Messages a second of one reactive or direct resource that each switch may hand to the controller; "
+        "0 = no limit.",
     ),
 ]  # fmt: skip

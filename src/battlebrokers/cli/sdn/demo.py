@@ -36,7 +36,9 @@ def temperature(
     interval: Annotated[str, typer.Option("--interval", help="From one reading to the next.")] = "500ms",
     threshold: Annotated[float, typer.Option("--threshold", help="Above it actuators are triggered, in °C.")] = 24.5,
     seed: Annotated[int, typer.Option("--seed", help="Same seed, same weather.")] = 1,
-    mode: Annotated[Literal["reactive", "group", "tree"], typer.Option("--mode", help="Who makes copies.")] = "tree",
+    mode: Annotated[
+        Literal["reactive", "direct", "group", "tree"], typer.Option("--mode", help="Who makes copies.")
+    ] = "tree",
     folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="For log and picture.")] = Path("temperature"),
     url: Url = URL,
 ) -> int:

@@ -25,7 +25,7 @@ def gateway(
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="For MQTT clients; 0 = any.")] = 1883,
     udp_port: Annotated[int, typer.Option("--udp-port", min=1, max=65535, help="Of the datagrams.")] = 5005,
-    mode: Annotated[str, typer.Option("--mode", help="Of new topics: reactive, group or tree.")] = "tree",
+    mode: Annotated[str, typer.Option("--mode", help="Of new topics: reactive, direct, group or tree.")] = "tree",
     look_every: Annotated[
         float, typer.Option("--look-every", min=0.05, help="Seconds between looks for topics others created.")
     ] = 1.0,

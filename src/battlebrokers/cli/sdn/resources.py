@@ -36,7 +36,7 @@ def resources(url: Url = URL, as_json: AsJson = False) -> int:
 
 @sdn_app.command("create")
 def create(
-    mode: Annotated[str, typer.Option("--mode", help="reactive, group or tree.")] = "tree",
+    mode: Annotated[str, typer.Option("--mode", help="reactive, direct, group or tree.")] = "tree",
     source: Annotated[str, typer.Option("--from", help="Whom copies come from: publisher or resource.")] = "publisher",
     name: Annotated[str, typer.Option("--name", help="What to call it, such as an MQTT topic.")] = "",
     url: Url = URL,

@@ -23,7 +23,9 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="For REST and the page; 0 = any.")] = 8080,
     openflow_port: Annotated[int, typer.Option("--openflow-port", min=0, max=65535, help="For switches.")] = 6653,
-    mode: Annotated[str, typer.Option("--mode", help="Of resources that say none: reactive, group or tree.")] = "tree",
+    mode: Annotated[
+        str, typer.Option("--mode", help="Of resources that say none: reactive, direct, group or tree.")
+    ] = "tree",
     folder: Annotated[
         Path | None, typer.Option("--folder", help="Where the lab lives; else /run/battlebrokers-PREFIX.")
     ] = None,

@@ -5,11 +5,12 @@ The shell feeds it what came over sockets and carries out what it says; tests fe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from battlebrokers.sdn.core.addresses import BROADCAST_MAC, VIRTUAL_MAC, is_resource
-from battlebrokers.sdn.core.copies import Copies
+from battlebrokers.sdn.core.copies import Copies, Handout, Handouts
 from battlebrokers.sdn.core.difference import difference
 from battlebrokers.sdn.core.frames import (
     ARP_TYPE,
@@ -25,10 +26,11 @@ from battlebrokers.sdn.core.frames import (
     read_beacon,
     resource_of,
 )
-from battlebrokers.sdn.core.instructions import CONTROLLER, Actions, Order, Orders, Output, Send, Tables
+from battlebrokers.sdn.core.instructions import CONTROLLER, Order, Orders, Output, Send, Tables
 from battlebrokers.sdn.core.network import Host, Network, Port
-from battlebrokers.sdn.core.resources import Directory, Mode
+from battlebrokers.sdn.core.resources import Directory, Mode, Resource
 from battlebrokers.sdn.core.rules import (
+    ASTRAY,
     FORGED_LINK,
     OTHER,
     OWN_RESOURCE,
@@ -72,9 +74,13 @@ class State:
     """Switches of before that have not called again since a restart of ours. As long as there are any, nobody is told
     anything: rules made from half a network would undo what the other half needs."""
     reactive_per_s: int = REACTIVE_PER_S
-    """The limit of each resource in reactive mode, at each switch; 0 is none."""
+    """The limit of each resource about whose messages switches ask, at each switch; 0 is none."""
     drops: dict[str, int] = field(default_factory=dict)
     """Frames that reached the controller and went no further, by kind."""
+
+    def resources(self) -> Iterable[Resource]:
+        """All there are."""
+        return self.directory.resources.values()
 
 
 Decision = tuple[State, Orders]
@@ -215,7 +221,9 @@ def packet_came(state: State, at: Port, frame: bytes, now_ms: int) -> Decision:
     address = resource_of(frame)
     if address is None:
         return _dropped(state, OTHER)
-    return _published(state, at, address, frame)
+    if mac_text(frame[:6]) == VIRTUAL_MAC:
+        return _published(state, at, address, frame)
+    return _in_transit(state, at, address, frame)
 
 
 def settled(state: State) -> Decision:
@@ -287,29 +295,56 @@ def _plausible(arp: Arp) -> bool:
     return arp.sender_ipv4 != "0.0.0.0" and not is_resource(arp.sender_ipv4)  # noqa: S104 (an address in a frame)
 
 
-def reactive_copies(state: State, at: Port, address: str, sender: str) -> dict[int, Actions] | str:
-    """What the controller sends for a message that came in at a port: switch → actions; or why nothing is sent.
+def handed_out(state: State, at: Port, address: str, sender: str) -> Handouts | str:
+    """What the controller sends for a message that came in at a port, or why it sends nothing.
 
     `sender` is the MAC address it came from.
     """
     resource = state.directory.resources.get(address)
-    if resource is None or resource.mode is not Mode.REACTIVE:
+    if at in state.network.links:
+        return ASTRAY
+    if resource is None or not resource.mode.asks:
         return UNKNOWN_RESOURCE
     host = state.network.host_at(at)
     if sender in resource.subscribers or (host is not None and host.mac in resource.subscribers):
         return OWN_RESOURCE
-    return Copies(resource, state.network).sent_by_controller()
+    return Copies(resource, state.network).handed_out(at.switch)
+
+
+def carried_on(state: State, at: Port, mac: str, ipv4: str) -> Handout | str:
+    """What the controller sends for a copy that came over a link, or why it sends nothing.
+
+    Only copies of reactive mode come this far. The next switch is that of the network as it is now.
+    """
+    network, host = state.network, state.network.hosts.get(mac)
+    wanted = any(one.mode is Mode.REACTIVE and one.subscribers.get(mac) == ipv4 for one in state.resources())
+    if at not in network.links or not wanted or host is None or not network.is_up(host.port):
+        return ASTRAY
+    if host.port.switch == at.switch:
+        return Handout(at.switch, (Output(host.port.number),), (mac,))
+    way = network.ways_to(host.port.switch).get(at.switch)
+    return ASTRAY if way is None else Handout(at.switch, (Output(way.number),), (mac,), is_last=False)
 
 
 def _published(state: State, at: Port, address: str, frame: bytes) -> Decision:
-    """Reactive mode: a copy for every subscriber, sent from the switch it is at."""
-    copies = reactive_copies(state, at, address, mac_text(frame[6:12]))
+    """A message on a resource about which switches ask: a copy for every subscriber."""
+    copies = handed_out(state, at, address, mac_text(frame[6:12]))
     if isinstance(copies, str):
         return _dropped(state, copies)
-    return state, {
-        switch: [Send(actions, frame, at.number if switch == at.switch else CONTROLLER)]
-        for switch, actions in copies.items()
-    }
+    orders: Orders = {}
+    for one in copies.sent:
+        in_port = at.number if one.switch == at.switch else CONTROLLER
+        orders.setdefault(one.switch, []).append(Send(one.actions, frame, in_port))
+    return state, orders
+
+
+def _in_transit(state: State, at: Port, ipv4: str, frame: bytes) -> Decision:
+    """A copy on its way: one switch further."""
+    copy = carried_on(state, at, mac_text(frame[:6]), ipv4)
+    if isinstance(copy, str):
+        return _dropped(state, copy)
+    # As if it came from us: after a change its way may lead back where it came from.
+    return state, {at.switch: [Send(copy.actions, frame)]}
 
 
 def _dropped(state: State, kind: str) -> Decision:

@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from battlebrokers.sdn.core.addresses import VIRTUAL_MAC
 from battlebrokers.sdn.core.frames import IPV4_TYPE
 from battlebrokers.sdn.core.instructions import Actions, Match, Output, Rewrite, Rule
 from battlebrokers.sdn.core.network import Forest, Network, Port, Tree
 from battlebrokers.sdn.core.resources import Mode, Resource, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Handout:
+    """One frame the controller sends: at which switch, what becomes of it there, and for whom."""
+
+    switch: int
+    actions: Actions
+    subscribers: tuple[str, ...]
+    """MAC addresses, a copy for each."""
+    is_last: bool = True
+    """The copies leave the network there; else the next switch asks what to do with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handouts:
+    """All that is sent for one message."""
+
+    sent: tuple[Handout, ...]
+    unreachable: int = 0
+    """Copies for which there is no way."""
 
 
 class Copies:
@@ -27,8 +49,6 @@ class Copies:
         ]
         self._forward = _relays(forest, {port.switch for *_, port in self._seen}) if resource.mode is Mode.TREE else {}
         self._ways: dict[int, dict[int, Port]] = {}
-        if resource.mode is Mode.GROUP:
-            self._ways = {switch: network.ways_to(switch) for switch in {port.switch for *_, port in self._seen}}
 
     def buckets(self, switch: int) -> tuple[Actions, ...]:
         """What the resource's group on this switch does; in the order of subscription."""
@@ -51,18 +71,33 @@ class Copies:
                 match = Match(eth_dst=mac, eth_type=IPV4_TYPE, ipv4_dst=ipv4)
                 yield Rule(table, 10, match, (Output(leg),))
 
-    def sent_by_controller(self) -> dict[int, Actions]:
-        """Switch → the actions that give all of its subscribers their copy; nothing crosses a link."""
-        sent: dict[int, Actions] = {}
+    def handed_out(self, switch: int) -> Handouts:
+        """What the controller sends for a message that came in at this switch."""
+        return self._at_first_switch(switch) if self._resource.mode is Mode.REACTIVE else self._at_last_switches()
+
+    def _at_first_switch(self, switch: int) -> Handouts:
+        legs = [(mac, ipv4, port, self._towards(switch, port)) for mac, ipv4, port in self._seen]
+        sent = tuple(
+            Handout(switch, (*self._rewritten(mac, ipv4), Output(leg)), (mac,), is_last=port.switch == switch)
+            for mac, ipv4, port, leg in legs
+            if leg is not None
+        )
+        return Handouts(sent, len(legs) - len(sent))
+
+    def _at_last_switches(self) -> Handouts:
+        """One frame for each switch, whose actions give all of its subscribers their copy; nothing crosses a link."""
+        sent: dict[int, Handout] = {}
         for mac, ipv4, port in self._seen:
-            before = sent.get(port.switch, ())
-            rewritten = self._rewritten(mac, ipv4, first=not before)
-            sent[port.switch] = (*before, *rewritten, Output(port.number))
-        return sent
+            before = sent.get(port.switch, Handout(port.switch, (), ()))
+            actions = (*self._rewritten(mac, ipv4, first=not before.actions), Output(port.number))
+            sent[port.switch] = Handout(port.switch, (*before.actions, *actions), (*before.subscribers, mac))
+        return Handouts(tuple(sent.values()))
 
     def _towards(self, switch: int, port: Port) -> int | None:
         if switch == port.switch:
             return port.number
+        if port.switch not in self._ways:
+            self._ways[port.switch] = self._network.ways_to(port.switch)
         way = self._ways[port.switch].get(switch)
         return way.number if way else None
 

@@ -117,6 +117,10 @@ class Network:
                     waiting.append(switch)
         return ways
 
+    def farthest(self, target: int) -> int:
+        """Links between `target` and the switch that is farthest from it."""
+        return max(_distances(self._beside(), target).values()) if target in self.ports else 0
+
     def tree(self, root: int) -> Tree:
         """The shortest ways to `root` as a tree without directions."""
         tree: Tree = {root: {}} if root in self.ports else {}
@@ -128,9 +132,7 @@ class Network:
 
     def forest(self) -> Forest:
         """One tree from the middle of each part of a network that fell apart; the same whoever subscribes."""
-        beside: dict[int, set[int]] = {switch: set() for switch in self.ports}
-        for one, other in self.links.items():
-            beside[one.switch].add(other.switch)
+        beside = self._beside()
         trees: list[Tree] = []
         left = set(self.ports)
         while left:
@@ -138,6 +140,12 @@ class Network:
             trees.append(self.tree(min(part, key=lambda switch: sum(_distances(beside, switch).values()))))
             left -= set(part)
         return tuple(trees)
+
+    def _beside(self) -> dict[int, set[int]]:
+        beside: dict[int, set[int]] = {switch: set() for switch in self.ports}
+        for one, other in self.links.items():
+            beside[one.switch].add(other.switch)
+        return beside
 
 
 def _distances(beside: dict[int, set[int]], start: int) -> dict[int, int]:

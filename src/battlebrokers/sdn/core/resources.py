@@ -16,11 +16,19 @@ class Mode(StrEnum):
     """How copies are made."""
 
     REACTIVE = "reactive"
-    """Every message goes through the controller, which sends a copy per subscriber; nothing is installed."""
+    """The first switch asks the controller, which sends a copy per subscriber there; every further switch asks about
+    every copy. Nothing is installed."""
+    DIRECT = "direct"
+    """The controller is asked once per message and hands the copies out at each subscriber's own switch."""
     GROUP = "group"
     """The first switch makes a copy per subscriber, the others forward by address."""
     TREE = "tree"
     """One copy per link; the last switch rewrites it for its subscribers."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether switches ask the controller about every message, and do nothing by themselves."""
+        return self in (Mode.REACTIVE, Mode.DIRECT)
 
 
 class Source(StrEnum):
@@ -132,6 +140,22 @@ class Directory:
         """Addresses of resources that are not the same here and there."""
         every = self.resources.keys() | other.resources.keys()
         return {address for address in every if self.resources.get(address) != other.resources.get(address)}
+
+    def still_reached(self, before: Directory) -> set[str]:
+        """Who left a resource, and is still subscribed to another by which copies of the first may yet reach it.
+
+        Between switches a copy of reactive or group mode tells whom it is for, not of what it is; copies of group mode
+        alone are told from those that are wanted by their group.
+        """
+        left = {
+            (mac, one.mode)
+            for address, one in before.resources.items()
+            for mac in one.subscribers
+            if address not in self.resources or mac not in self.resources[address].subscribers
+        }
+        stayed = {(mac, one.mode) for one in self.resources.values() for mac in one.subscribers}
+        pairs = ((Mode.REACTIVE, Mode.REACTIVE), (Mode.REACTIVE, Mode.GROUP), (Mode.GROUP, Mode.REACTIVE))
+        return {mac for mac, mode in left for one, other in pairs if mode is one and (mac, other) in stayed}
 
     def _with(self, resource: Resource) -> Directory:
         return replace(self, resources=self.resources | {resource.address: resource})

@@ -54,12 +54,17 @@ PUBLISHED: Final = "published"
 QUESTIONS: Final = Meter(1, packets_per_s=2000, burst_packets=400)
 """How often ARP and link discovery may bother the controller, per switch: a flood costs it no more than this."""
 REACTIVE_PER_S: Final = 50_000
-"""How many messages of one reactive resource a switch may hand to the controller in a second: more than it can copy."""
+"""How many messages of one resource a switch may hand to the controller in a second: more than it can copy."""
 
 
 def burst_of(per_s: int) -> int:
     """How many messages may come at once where so many may come in a second."""
     return max(1, per_s // 2)
+
+
+IN_TRANSIT: Final = Meter(2, packets_per_s=REACTIVE_PER_S, burst_packets=burst_of(REACTIVE_PER_S))
+"""How often copies between switches may bother the controller, per switch. Resources are limited where their messages
+come in; this is for what somebody else lets in between switches."""
 
 
 def wanted_tables(
@@ -69,8 +74,8 @@ def wanted_tables(
     """The tables of every connected switch.
 
     A switch that can answer ARP itself does so for hosts that are known; the controller does it for all others. A
-    resource of reactive mode has a meter of its own, so that a flood on one does not keep others from being served;
-    `reactive_per_s` of 0 is none.
+    resource about whose messages switches ask has a meter of its own, so that a flood on one does not keep others from
+    being served; `reactive_per_s` of 0 is none.
     """
     in_trees = any(resource.mode is Mode.TREE for resource in directory.resources.values())
     forest = network.forest() if in_trees else ()
@@ -93,12 +98,14 @@ def _tables(
         rules += _published(switch, resource, network, meters)
         rules.append(_asked(resource.address, meter, answers_arp))
         made = copies[resource.address]
-        if resource.mode is not Mode.REACTIVE:
+        if not resource.mode.asks:
             groups[resource.id] = Group(resource.id, made.buckets(switch))
         if resource.mode is Mode.TREE:
             rules.append(Rule(TRANSIT, 10, _to_resource(resource.address), (ToGroup(resource.id),)))
         elif resource.mode is Mode.GROUP:
             rules += made.transit_rules(switch, TRANSIT)
+    if _any_reactive(directory):
+        rules += _in_transit(meters)
     rules += [
         Rule(TRANSIT, 0, Match(), purpose=ASTRAY),
         Rule(PUBLISH, 0, Match(), purpose=UNKNOWN_RESOURCE),
@@ -159,15 +166,29 @@ def _missed(host: Host) -> Iterator[Rule]:
     yield Rule(CLASSIFY, 65, Match(eth_type=IPV4_TYPE, ipv4_src=host.ipv4), purpose=SPOOFED)
 
 
+def _any_reactive(directory: Directory) -> bool:
+    return any(resource.mode is Mode.REACTIVE for resource in directory.resources.values())
+
+
+def _in_transit(meters: Mapping[int, Meter]) -> Iterator[Rule]:
+    """Table 1: copies of reactive mode, which no rule knows. What is still for a resource is none of them."""
+    yield Rule(TRANSIT, 6, Match(eth_dst=VIRTUAL_MAC), purpose=ASTRAY)
+    meter = IN_TRANSIT.id if IN_TRANSIT.id in meters else None
+    yield Rule(TRANSIT, 5, Match(eth_type=IPV4_TYPE, ip_proto=UDP), (Output(CONTROLLER),), meter=meter)
+
+
 def _meters(directory: Directory, reactive_per_s: int) -> dict[int, Meter]:
-    limited = [one for one in directory.resources.values() if one.mode is Mode.REACTIVE] if reactive_per_s else []
-    limits = (Meter(meter_of(one), reactive_per_s, burst_of(reactive_per_s)) for one in limited)
-    return {meter.id: meter for meter in (QUESTIONS, *limits)}
+    meters = [QUESTIONS]
+    if reactive_per_s:
+        meters += [IN_TRANSIT] if _any_reactive(directory) else []
+        limited = [one for one in directory.resources.values() if one.mode.asks]
+        meters += [Meter(meter_of(one), reactive_per_s, burst_of(reactive_per_s)) for one in limited]
+    return {meter.id: meter for meter in meters}
 
 
 def meter_of(resource: Resource) -> int:
-    """The number of the meter that limits what a reactive resource asks the controller."""
-    return QUESTIONS.id + resource.id
+    """The number of the meter that limits what a resource asks the controller."""
+    return IN_TRANSIT.id + resource.id
 
 
 def _published(switch: int, resource: Resource, network: Network, meters: Mapping[int, Meter]) -> Iterator[Rule]:
@@ -181,7 +202,7 @@ def _published(switch: int, resource: Resource, network: Network, meters: Mappin
         elif host.port.switch == switch:
             # By port, not by address: addresses can be forged.
             yield Rule(PUBLISH, 20, _to_resource(resource.address, host.port.number), purpose=own)
-    action = Output(CONTROLLER) if resource.mode is Mode.REACTIVE else ToGroup(resource.id)
+    action = Output(CONTROLLER) if resource.mode.asks else ToGroup(resource.id)
     meter = meter_of(resource) if meter_of(resource) in meters else None
     purpose = f"{PUBLISHED} {resource.address}"
     yield Rule(PUBLISH, 10, _to_resource(resource.address), (action,), meter=meter, purpose=purpose)

@@ -183,11 +183,18 @@ def _with_controller(facts: Facts, seen: Seen, mark: bytes, before_ns: int | Non
             continue
         switch = names.get(numbers.get(one.switch_port, -1), "")
         if asked is not None:
-            # Only the publisher's switch asks, so it is known even when the conversation does not tell.
-            yield Step(one.time_ns, switch or first, CONTROLLER, "packet_in", _asked(asked))
+            # Only the publisher's switch asks about what is not rewritten yet, so it is known even when the
+            # conversation does not tell.
+            here = first if _is_from_publisher(facts, asked.frame, mark) else _UNKNOWN_SWITCH
+            yield Step(one.time_ns, switch or here, CONTROLLER, "packet_in", _asked(asked))
         elif ordered is not None:
             note = _rewriting(ordered)
             yield Step(one.time_ns, CONTROLLER, switch or _UNKNOWN_SWITCH, "packet_out", _ordered(ordered), note)
+
+
+def _is_from_publisher(facts: Facts, frame: bytes, mark: bytes) -> bool:
+    named = _addresses(frame, mark)
+    return named is None or named.ipv4_dst == facts.resource
 
 
 def _belongs(facts: Facts, frame: bytes, mark: bytes, time_ns: int, before_ns: int | None) -> bool:

@@ -11,18 +11,19 @@ import logging
 import socket
 import struct
 from collections.abc import Iterable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from os_ken.exception import OSKenException
 from os_ken.ofproto import ofproto_v1_3 as of
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from battlebrokers.sdn.core.broker import Skills
-from battlebrokers.sdn.core.instructions import Match, Order, Send, Tables
+from battlebrokers.sdn.core.instructions import Order, Send, Tables
 from battlebrokers.sdn.openflow import wire
 from battlebrokers.sdn.openflow.codec import DIALECT, message, read_match, read_message, sent
 from battlebrokers.sdn.openflow.introduction import Counts, Introduction, serial_number
 from battlebrokers.sdn.openflow.lengths import adds_up
+from battlebrokers.sdn.openflow.listener import Listener
 from battlebrokers.sdn.openflow.lobby import Lobby
 from battlebrokers.sdn.openflow.questions import ANSWERS, Questions, Then
 from battlebrokers.sdn.openflow.reading import read_tables
@@ -41,35 +42,11 @@ _MOST_MALFORMED: Final = 1000
 _CLOGGED_BYTES: Final = 4 << 20
 """So much unsent: frames are no longer sent to this switch until it has read them."""
 _HOPELESS_BYTES: Final = 32 << 20
+_UNSAID_BYTES: Final = 1 << 18
 _PORTS_EVERY_S: Final = 0.05
 """A port that flutters is looked at no more often than this."""
 _FRAGMENTS: Final = of.OFPC_FRAG_NORMAL
 """Fragments reach the tables, where a rule drops and counts them. Rewriting one would damage it."""
-
-
-class Listener(Protocol):
-    """Whom a channel tells; the controller."""
-
-    def joined(self, channel: Channel, introduction: Introduction) -> None:
-        """A switch introduced itself."""
-
-    def left(self, channel: Channel) -> None:
-        """A switch that had joined is gone."""
-
-    def ports_changed(self, channel: Channel, up: frozenset[int]) -> None:
-        """Ports came or went."""
-
-    def packet_came(self, channel: Channel, in_port: int, frame: bytes) -> None:
-        """A switch asks what to do with a frame."""
-
-    def rule_removed(self, channel: Channel, key: tuple[int, int, Match], packets: int) -> None:
-        """A rule is gone; so many packets took it."""
-
-    def order_refused(self, channel: Channel) -> None:
-        """A switch does not know what it was told."""
-
-    def hung_up(self, channel: Channel) -> None:
-        """A connection ended, whether a switch had joined by it or not."""
 
 
 class Channel(asyncio.Protocol):
@@ -84,6 +61,8 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._greeting: asyncio.Task[None] | None = None
         self._heard = self._is_clogged = False
+        self._unsaid: list[bytes] = []
+        self._unsaid_bytes = 0
         self._up: dict[int, bool] = {}
         self._ports_told: asyncio.TimerHandle | None = None
         self.switch = 0
@@ -141,6 +120,8 @@ class Channel(asyncio.Protocol):
         except ValueError as fault:
             self._malformed(str(fault))
             self.close()
+        finally:
+            self._listener.caught_up()
 
     def close(self) -> None:
         """Hang up."""
@@ -160,14 +141,27 @@ class Channel(asyncio.Protocol):
                 self.counts.packet_outs += 1
         self._write(bytes(raw))
 
-    def send_frame(self, actions: bytes, frame: bytes, in_port: int) -> bool:
-        """The fast way of a frame whose actions are bytes already; False when it was not sent."""
+    def send_frame(self, heads: tuple[bytes, ...], frame: bytes) -> bool:
+        """The fast way: the frame behind each head, the last of which is empty; False when it is not sent.
+
+        It goes with the next `flush`, or before anything else that is said.
+        """
+        count = len(heads) - 1
         if self._is_clogged or self._transport is None:
-            self.counts.unsent += 1
+            self.counts.unsent += count
             return False
-        self._transport.write(wire.packet_out(actions, frame, in_port))
-        self.counts.packet_outs += 1
+        said = frame.join(heads)
+        self._unsaid.append(said)
+        self._unsaid_bytes += len(said)
+        self.counts.packet_outs += count
+        if self._unsaid_bytes > _UNSAID_BYTES:
+            self.flush()
         return True
+
+    def flush(self) -> None:
+        """Let frames go that wait to be sent together: one call of the kernel for each would cost more than they."""
+        if self._unsaid:
+            self._write(b"")
 
     async def barrier(self) -> None:
         """Returns once everything told so far is done; whoever does not do it in time is gone."""
@@ -363,6 +357,10 @@ class Channel(asyncio.Protocol):
         return bytes(said.buf)
 
     def _write(self, raw: bytes) -> None:
+        if self._unsaid:
+            raw = b"".join((*self._unsaid, raw))
+            self._unsaid.clear()
+            self._unsaid_bytes = 0
         if raw and self._transport is not None:
             self._transport.write(raw)
             if self._is_clogged and self._transport.get_write_buffer_size() > _HOPELESS_BYTES:

@@ -82,9 +82,14 @@ def read_packet_in(message: bytes) -> tuple[int, bytes] | None:
     return None
 
 
-def packet_out(actions: bytes, frame: bytes, in_port: int) -> bytes:
-    """A frame to send, with its actions already in bytes."""
-    length = _PACKET_OUT.size + len(actions) + len(frame)
+def packet_out_head(actions: bytes, frame_bytes: int, in_port: int) -> bytes:
+    """All of a packet-out that stands before its frame; the same for every frame of that size."""
+    length = _PACKET_OUT.size + len(actions) + frame_bytes
     if length >= _LARGEST_BYTES:
         raise ValueError(f"a packet-out of {length} bytes is more than OpenFlow can say")
-    return _PACKET_OUT.pack(VERSION, PACKET_OUT, length, 0, _NO_BUFFER, in_port, len(actions)) + actions + frame
+    return _PACKET_OUT.pack(VERSION, PACKET_OUT, length, 0, _NO_BUFFER, in_port, len(actions)) + actions
+
+
+def packet_out(actions: bytes, frame: bytes, in_port: int) -> bytes:
+    """A frame to send, with its actions already in bytes."""
+    return packet_out_head(actions, len(frame), in_port) + frame

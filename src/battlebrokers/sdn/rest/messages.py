@@ -130,8 +130,8 @@ class ResourceAnswer(BaseModel):
     delivered: int
     refused: int = Field(description="Messages its own subscribers tried to publish.")
     dropped: int = Field(
-        description="Those, and in reactive mode messages over the limit and copies for switches that are away or do "
-        "not keep up."
+        description="Those, and in reactive and direct mode messages over the limit and copies for switches that are "
+        "away or do not keep up."
     )
     pending: list[int] = Field(description="Switches that do not follow its last changes yet.")
 
