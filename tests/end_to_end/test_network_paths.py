@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -133,8 +134,11 @@ def test_a_lab_that_is_interrupted_while_it_comes_up_is_none(tmp_path: Path) -> 
     running = start_apart(f"bb sdn lab up paper; code=$?; {WHAT_IS_LEFT}; exit $code", tmp_path)
 
     def has_begun() -> bool:
-        every = psutil.Process(running.pid).children(recursive=True)
-        return any("ovs-vswitchd" in one.name() for one in every)
+        # A process may end between two looks.
+        with suppress(psutil.NoSuchProcess):
+            every = psutil.Process(running.pid).children(recursive=True)
+            return any("ovs-vswitchd" in one.name() for one in every)
+        return False
 
     try:
         until(has_begun, what="a switch")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -54,8 +55,9 @@ def start_apart(script: str, folder: Path) -> subprocess.Popen[str]:
 def inside(process: subprocess.Popen[str], words: str) -> psutil.Process:
     """The process in there whose command line has these words."""
     for one in psutil.Process(process.pid).children(recursive=True):
-        if words in " ".join(one.cmdline()) and "sh" not in one.name():
-            return one
+        with suppress(psutil.NoSuchProcess):  # it may end between two looks
+            if words in " ".join(one.cmdline()) and "sh" not in one.name():
+                return one
     raise AssertionError(f"nothing with '{words}' runs in there")
 
 
