@@ -42,6 +42,12 @@ def topic_text(words: bytes) -> str:
     return topic
 
 
+def topic_texts(topics: list[bytes]) -> list[str]:
+    """Many of them."""
+    known = list(map(_TOPICS.get, topics))
+    return [topic_text(words) if text is None else text for words, text in zip(topics, known, strict=True)]
+
+
 def length_at(data: bytes, here: int) -> tuple[int, int]:
     """A variable byte integer and where it ends; (-1, 0) if there is more to come, (-1, 1) if it is none."""
     value = 0

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from battlebrokers.dissect.gather import Numbers, Octets, column, rows_at
-from battlebrokers.dissect.mqtt_packets import NAMES, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, topic_text
+from battlebrokers.dissect.mqtt_packets import NAMES, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, topic_texts
 from battlebrokers.dissect.runs import Spoken
-from battlebrokers.dissect.talk import Talk, fingerprint_of, marks_of
+from battlebrokers.dissect.talk import Talk, fingerprints_of, marks_of
 from battlebrokers.tables.message_header import HEADER_BYTES, MAX_DEVICE, VERSION
 
 _PADDING = bytes(HEADER_BYTES)
@@ -129,13 +129,11 @@ class _Found:
         published = np.flatnonzero(self.is_publish)
         content = self.content
         topics, sizes = self.body[published] + 2, word[published]
-        names = [
-            topic_text(content[start:end])
-            for start, end in zip(topics.tolist(), (topics + sizes).tolist(), strict=True)
-        ]
+        ends = (topics + sizes).tolist()
+        names = topic_texts([content[start:end] for start, end in zip(topics.tolist(), ends, strict=True)])
         begins, ends = self.payload[published], self.end[published]
         payloads = [content[start:end] for start, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-        fingerprints = [fingerprint_of(one) if one else None for one in payloads]
+        fingerprints = fingerprints_of(payloads)
         device, seq, identity = self._marks(talk, begins, ends, payloads)
         has_id = np.flatnonzero(~self.is_publish | (qos > 0))
         place = np.where(self.is_publish, self.body + 2 + word, self.body)[has_id]

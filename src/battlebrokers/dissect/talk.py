@@ -390,6 +390,13 @@ def marks_of(payload: bytes, seen_ns: int) -> tuple[int | None, int | None, int 
     return None, None, identity
 
 
+def fingerprints_of(payloads: list[bytes]) -> list[int | None]:
+    """Of many payloads, none of them too long to have one; an empty one has none."""
+    if all(payloads):
+        return list(map(xxh3_64_intdigest, payloads))
+    return [xxh3_64_intdigest(one) if one else None for one in payloads]
+
+
 def fingerprint_of(payload: bytes) -> int:
     """A 64-bit hash, the same everywhere; unsigned."""
     return xxh3_64_intdigest(payload)
