@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from battlebrokers.dissect.payload_marks import fingerprint_of
 from battlebrokers.dissect.protocols.kafka import _APIS, _FLEXIBLE, _NEVER
-from battlebrokers.dissect.talk import fingerprint_of
 from support.conversation import CLIENT, SERVER, Turn
 from support.wiretap import needs, overheard, tshark, written
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from battlebrokers.dissect.gather import Numbers, Octets, column, rows_at
 from battlebrokers.dissect.mqtt_packets import NAMES, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, topic_texts
+from battlebrokers.dissect.payload_marks import fingerprints_of, marks_of
 from battlebrokers.dissect.runs import Spoken
-from battlebrokers.dissect.talk import Talk, fingerprints_of, marks_of
+from battlebrokers.dissect.talk import Talk
 from battlebrokers.tables.message_header import HEADER_BYTES, MAX_DEVICE, VERSION
 
 _PADDING = bytes(HEADER_BYTES)
@@ -129,8 +130,8 @@ class _Found:
         published = np.flatnonzero(self.is_publish)
         content = self.content
         topics, sizes = self.body[published] + 2, word[published]
-        ends = (topics + sizes).tolist()
-        names = topic_texts([content[start:end] for start, end in zip(topics.tolist(), ends, strict=True)])
+        topic_ends = (topics + sizes).tolist()
+        names = topic_texts([content[start:end] for start, end in zip(topics.tolist(), topic_ends, strict=True)])
         begins, ends = self.payload[published], self.end[published]
         payloads = [content[start:end] for start, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         fingerprints = fingerprints_of(payloads)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from battlebrokers.dissect import talk as talk_module
-from battlebrokers.dissect.talk import CLIENT, SERVER, Found, Talk, fingerprint_of
+from battlebrokers.dissect.payload_marks import fingerprint_of
+from battlebrokers.dissect.talk import CLIENT, SERVER, Found, Talk
 from battlebrokers.tables.message_header import HEADER, VERSION
 
 

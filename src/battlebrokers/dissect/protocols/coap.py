@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from battlebrokers.dissect.payload_marks import fingerprint_of
 from battlebrokers.dissect.registry import dissector
-from battlebrokers.dissect.talk import Dissection, Talk, fingerprint_of
+from battlebrokers.dissect.talk import Dissection, Talk
 
 _TYPES = ("CON", "NON", "ACK", "RST")
 _CON, _NON, _ACK, _RST = range(4)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from struct import Struct
 
+from battlebrokers.dissect.payload_marks import fingerprint_of
 from battlebrokers.dissect.registry import dissector
-from battlebrokers.dissect.talk import CLIENT, Dissection, Talk, fingerprint_of
+from battlebrokers.dissect.talk import CLIENT, Dissection, Talk
 
 _HEADER = Struct(">BBHI")
 _PAIR = Struct(">HH")
