@@ -19,6 +19,7 @@ from battlebrokers.contenders.reader import find_contender
 from battlebrokers.sdn.lab.open_vswitch import what_is_missing
 from battlebrokers.tables.run_folder import RunFolder
 from support.ports import free_port as find_free_port
+from support.steadiness import Failure, append_failure, without_group
 
 # Ended by whoever started them when this process exits, or meant to outlive it by their makers.
 MAY_STAY = ("pyspark-shell", "multiprocessing.resource_tracker", "multiprocessing.forkserver", "epmd")
@@ -40,8 +41,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Where networks can be built they have to be: then nothing about them is left out for want of a package."""
+    record_to = config.getoption("--record-failures")
+    if record_to is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailureRecorder(record_to))
     missing = what_is_missing() if os.environ.get("BB_REQUIRE_NETWORK") else None
     if missing is not None:
         raise pytest.UsageError(f"BB_REQUIRE_NETWORK is set, but {missing.message} ({missing.hint})")
@@ -51,6 +55,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--alone", choices=("only", "never"), help="run nothing but the tests marked `alone`, or all others"
     )
+    parser.addoption("--record-failures", metavar="FILE", type=Path, help="append each failure to FILE, a line of JSON")
+
+
+class _FailureRecorder:
+    """Writes down what fails, also what failed while tests were read; xdist's own processes report to the first one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            failure = Failure(without_group(report.nodeid), report.when or "call", report.longreprtext)
+            append_failure(self._path, failure)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            append_failure(self._path, Failure(report.nodeid, "collect", report.longreprtext))
 
 
 @pytest.hookimpl(wrapper=True)
