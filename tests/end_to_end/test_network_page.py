@@ -10,7 +10,7 @@ import pytest
 
 from battlebrokers.sdn.lab.open_vswitch import what_is_missing
 from support.browser import in_a_browser
-from support.live_browser import LiveBrowser, live_browser
+from support.live_browser import BrowserProcess, LiveBrowser, live_browser
 from support.stage import Stage, stage
 from support.waiting import until
 
@@ -28,9 +28,16 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[LiveBrowser]:
-    with live_browser() as opened:
-        yield opened
+def browser_process() -> Iterator[BrowserProcess]:
+    with live_browser() as started:
+        yield started
+
+
+@pytest.fixture
+def browser(browser_process: BrowserProcess) -> Iterator[LiveBrowser]:
+    """A tab of its own for every test: pages of other tests are closed, and their requests are not in its records."""
+    with browser_process.tab() as tab:
+        yield tab
 
 
 @pytest.fixture
@@ -38,8 +45,6 @@ def page(paper: Stage, browser: LiveBrowser) -> Iterator[LiveBrowser]:
     """The page of a network without resources, which never complains and loads nothing from elsewhere."""
     for address in paper.ask("GET", "/db/resources/json"):
         paper.ask("DELETE", f"/api/v1/resources/{address}")
-    browser.addresses.clear()
-    browser.complaints.clear()
     browser.open(f"http://127.0.0.1:{paper.http_port}/")
     browser.until("document.querySelectorAll('.host').length === 8")
     yield browser
@@ -232,7 +237,6 @@ def test_without_a_network_it_says_how_to_build_one(tmp_path: Path, browser: Liv
     alone = Stage(tmp_path, "paper")
     alone.start_controller()
     try:
-        browser.complaints.clear()
         browser.open(f"http://127.0.0.1:{alone.http_port}/")
         browser.until("document.querySelector('#state').textContent === '0 switches, 0 links, 0 hosts, 0 resources'")
         assert "bb sdn lab up paper" in browser.text("#hint")

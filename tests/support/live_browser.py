@@ -128,19 +128,42 @@ class LiveBrowser:
         path.write_bytes(base64.b64decode(told["data"]))
 
 
+class BrowserProcess:
+    """A running Chromium, in which every test has a tab of its own."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    @contextmanager
+    def tab(self) -> Iterator[LiveBrowser]:
+        """Open an empty tab; it is closed afterwards, so that its page sends nothing into the next test's records."""
+        new = self._request("PUT", "/json/new?about:blank")
+        url = f"ws://{self._address}/devtools/page/{new['id']}"
+        try:
+            with connect(url, max_size=None, max_queue=None, ping_interval=None) as connection:
+                yield LiveBrowser(connection)
+        finally:
+            self._request("GET", f"/json/close/{new['id']}")
+
+    def _request(self, method: str, path: str) -> Any:
+        request = urllib.request.Request(f"http://{self._address}{path}", method=method)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            body = response.read()
+        return json.loads(body) if body.startswith(b"{") else None
+
+
 @contextmanager
-def live_browser() -> Iterator[LiveBrowser]:
-    """A browser with a tab, and gone afterwards."""
+def live_browser() -> Iterator[BrowserProcess]:
+    """Start a browser, and end it afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="bb-browser-"))
     log = folder / "log"
     with log.open("wb") as output:
-        words = [str(CHROMIUM), *_OPTIONS, f"--user-data-dir={folder / 'profile'}", "about:blank"]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        command = [str(CHROMIUM), *_OPTIONS, f"--user-data-dir={folder / 'profile'}", "about:blank"]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
         listening = r"DevTools listening on ws://([^/\s]+)/"
-        place = until(lambda: re.search(listening, log.read_text(errors="replace")), what="the browser")[1]
-        with connect(f"ws://{place}{_tab(place)}", max_size=None, max_queue=None, ping_interval=None) as connection:
-            yield LiveBrowser(connection)
+        address = until(lambda: re.search(listening, log.read_text(errors="replace")), what="the browser")[1]
+        yield BrowserProcess(address)
     finally:
         process.terminate()
         try:
@@ -149,12 +172,3 @@ def live_browser() -> Iterator[LiveBrowser]:
             process.kill()
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _tab(place: str) -> str:
-    def found() -> str | None:
-        with urllib.request.urlopen(f"http://{place}/json/list", timeout=60) as answer:
-            tabs = [one for one in json.loads(answer.read()) if one["type"] == "page"]
-        return "/devtools/page/" + tabs[0]["id"] if tabs else None
-
-    return until(found, what="a tab") or ""
