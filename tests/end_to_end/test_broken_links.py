@@ -29,7 +29,8 @@ from battlebrokers.analysis.conclusion import conclude
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.errors import BattleError, EnvironmentNotReady, ExitCode
 from battlebrokers.report.terminal import run_lines
-from battlebrokers.run.orchestrator import Glimpse, Orchestrator, RunRequest
+from battlebrokers.run.glimpse import Glimpse
+from battlebrokers.run.orchestrator import Orchestrator, RunRequest
 from battlebrokers.scenario.reader import load_scenario
 from battlebrokers.tables import CLOCKS, DELIVERIES, PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from battlebrokers.clock import SECOND_NS
-from battlebrokers.run.orchestrator import Glimpse, Orchestrator, RunRequest
+from battlebrokers.run.glimpse import Glimpse
+from battlebrokers.run.orchestrator import Orchestrator, RunRequest
 from battlebrokers.run.tick import FINE_UP_TO_PER_S, TICK_NS
 from battlebrokers.scenario.reader import load_scenario
 from battlebrokers.tables import DELIVERIES, PUBLISHES

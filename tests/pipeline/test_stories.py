@@ -28,13 +28,13 @@ def journey(result: Result, message: Message, **equal: Any) -> dict[str, Any]:
     return found
 
 
-_OTHERS = ("unexpected", "late", "reordered", "retained", "by_order")
+_OTHERS = ("duplicates_flagged", "unexpected", "foreign", "late", "reordered", "retained", "by_order")
 
 
 def ledger(result: Result, device: int) -> dict[str, int]:
     """The ledger's counts for a device, over all its listeners and phases."""
     rows = result.rows(LEDGER, device=device)
-    counts = ("expected", "delivered", "lost", "indeterminate", "recovered", "duplicates", "duplicates_flagged")
+    counts = ("expected", "delivered", "lost", "overdue", "indeterminate", "recovered", "duplicates")
     return {name: sum(row[name] for row in rows) for name in (*counts, *_OTHERS)}
 
 
@@ -53,7 +53,7 @@ def a_message_that_arrives_is_delivered(world: World) -> Telling:
         "device": device, "seq": 0, "topic": topic, "share": None, "client": client, "fleet": "a-fleet",
         "client_fleet": "b-fleet", "qos": 0, "phase": "measure", "second": 3, "planned_ns": at(3.0),
         "sent_ns": at(3.001), "acked_ns": at(3.003), "received_ns": at(3.25), "outcome": "delivered",
-        "recovered": False, "late": False, "reordered": False, "duplicates": 0, "duplicates_flagged": 0,
+        "doubtful": False, "recovered": False, "late": False, "reordered": False, "duplicates": 0, "duplicates_flagged": 0,
         "retained": False, "matched_by": "header", "payload_bytes": 100,
     }  # fmt: skip
     (row,) = result.rows(LEDGER, device=device)
@@ -103,9 +103,128 @@ def an_unacknowledged_message_never_seen_is_indeterminate(world: World) -> Telli
     message = world.publish(device, topic, 3.0, qos=2, outcome="unacked")
     result = yield
     assert journey(result, message)["outcome"] == "indeterminate"
-    assert not result.rows(LATENCIES, fleet="unsure", kind="response")
+    never = {row["kind"]: (row["bucket"], row["n"]) for row in result.rows(LATENCIES, fleet="unsure")}
+    assert never["response"] == never["service"] == never["last"] == (BUCKET_LOST, 1)
     (row,) = result.rows(PUBLISHING, fleet="unsure")
     assert (row["planned"], row["sent"], row["acked"], row["unacked"]) == (1, 1, 0, 1)
+
+
+# -- what had not arrived when the drain ended -------------------------------------------------------------------------
+
+
+@story
+def what_is_missing_behind_a_gapless_sequence_that_still_arrives_is_overdue(world: World) -> Telling:
+    topic = world.topic()
+    device, client = world.device("slow"), world.client(topic, qos=0)
+    came = [world.publish(device, topic, 3.0 + n) for n in range(3)]
+    for n, message in enumerate(came):
+        world.deliver(client, message, 10.1 + 0.9 * n)
+    outstanding = [world.publish(device, topic, 6.0 + n / 10) for n in range(4)]
+    result = yield
+    assert {journey(result, message)["outcome"] for message in outstanding} == {"overdue"}
+    counts = ledger(result, device)
+    assert (counts["expected"], counts["delivered"], counts["overdue"], counts["lost"]) == (7, 3, 4, 0)
+    never = result.rows(LATENCIES, fleet="slow", bucket=BUCKET_LOST)
+    assert {row["kind"]: row["n"] for row in result.rows(LATENCIES, fleet="slow", bucket=BUCKET_LOST, second=6)} == {
+        "response": 4, "service": 4, "last": 4,
+    }  # fmt: skip
+    assert sum(row["n"] for row in never) == 12
+
+
+@story
+def what_is_overdue_at_qos_1_is_not_lost_and_breaks_no_promise(world: World) -> Telling:
+    topic = world.topic()
+    device, client = world.device(), world.client(topic)
+    world.deliver(client, world.publish(device, topic, 3.0, qos=1), 11.5)
+    outstanding = world.publish(device, topic, 4.0, qos=1)
+    unanswered = world.publish(device, topic, 5.0, qos=1, outcome="unacked")
+    result = yield
+    assert journey(result, outstanding)["outcome"] == "overdue"
+    assert journey(result, unanswered)["outcome"] == "indeterminate"
+    assert all(row["promise_kept"] for row in result.rows(LEDGER, device=device))
+
+
+@story
+def a_hole_before_a_later_arrival_is_lost_and_nobody_can_say_what_became_of_the_rest(world: World) -> Telling:
+    topic = world.topic()
+    device, client = world.device(), world.client(topic, qos=0)
+    world.deliver(client, world.publish(device, topic, 3.0), 9.0)
+    hole = world.publish(device, topic, 4.0)
+    world.deliver(client, world.publish(device, topic, 5.0), 11.5)
+    rest = world.publish(device, topic, 6.0)
+    result = yield
+    assert (journey(result, hole)["outcome"], journey(result, rest)["outcome"]) == ("lost", "indeterminate")
+
+
+@story
+def a_hole_of_one_device_does_not_make_the_messages_of_another_doubtful(world: World) -> Telling:
+    topic = world.topic()
+    holed, whole, client = world.device(), world.device(), world.client(topic, qos=0)
+    hole = world.publish(holed, topic, 4.0)
+    world.deliver(client, world.publish(holed, topic, 5.0), 11.5)
+    outstanding = world.publish(whole, topic, 6.0)
+    result = yield
+    assert (journey(result, hole)["outcome"], journey(result, outstanding)["outcome"]) == ("lost", "overdue")
+
+
+@story
+def what_is_missing_at_a_listener_that_had_fallen_silent_is_lost(world: World) -> Telling:
+    topic = world.topic()
+    device, client = world.device(), world.client(topic, qos=0)
+    world.deliver(client, world.publish(device, topic, 3.0), 9.9)
+    missing = world.publish(device, topic, 4.0)
+    result = yield
+    assert journey(result, missing)["outcome"] == "lost"
+
+
+@story
+def a_hole_of_a_shared_group_that_still_receives_may_wait_at_a_slower_member(world: World) -> Telling:
+    topic = world.topic()
+    device = world.device()
+    members = [world.client(topic, qos=0, share="g-behind") for _ in range(2)]
+    waiting = world.publish(device, topic, 3.0)
+    world.deliver(members[1], world.publish(device, topic, 4.0), 11.5)
+    result = yield
+    assert journey(result, waiting)["outcome"] == "indeterminate"
+
+
+@story
+def a_message_nobody_can_say_was_owed_is_not_infinitely_late(world: World) -> Telling:
+    topic = world.topic()
+    device, client = world.device("at-the-border"), world.client(topic, qos=0)
+    message = world.publish(device, topic, 3.9)
+    world.leave(client, "lost", 4.0, outcome="error")
+    result = yield
+    assert (journey(result, message)["outcome"], journey(result, message)["doubtful"]) == ("indeterminate", True)
+    assert not result.rows(LATENCIES, fleet="at-the-border", kind="response")
+
+
+@story
+def the_measure_phase_counts_what_arrives_in_it_whenever_it_was_planned(world: World) -> Telling:
+    topic = world.topic()
+    device, client = world.device(), world.client(topic, qos=0)
+    for planned, arrived in ((1.5, 1.9), (1.8, 2.1), (3.0, 3.1), (9.0, 9.9), (9.5, 10.2)):
+        world.deliver(client, world.publish(device, topic, planned), arrived)
+    result = yield
+    rows = result.rows(LEDGER, device=device)
+    assert sum(row["delivered"] for row in rows if row["phase"] == "measure") == 3
+    assert sum(row["in_measure"] for row in rows) == 3
+    assert {row["phase"]: row["in_measure"] for row in rows} == {"warm_up": 1, "measure": 2}
+    assert sum(row["in_measure_bytes"] for row in rows) == 300
+
+
+@story
+def a_message_of_another_run_is_told_from_one_of_ours_that_went_astray(world: World) -> Telling:
+    topic, elsewhere = world.topic(), world.topic()
+    device, client = world.device(), world.client(topic, qos=0)
+    stray = world.publish(device, elsewhere, 3.0)
+    world.deliver(client, stray, 3.1)
+    theirs = Message(device, 17, at(3.0) + 12_345, topic, stamped=True, qos=0)
+    world.deliver(client, theirs, 3.2)
+    world.deliver(client, theirs, 3.3, dup=True)
+    result = yield
+    counts = ledger(result, device)
+    assert (counts["unexpected"], counts["foreign"]) == (3, 2)
 
 
 @story
@@ -751,10 +870,10 @@ def test_story(told: tuple[Result, dict[str, Generator[None, Result, None]]], to
         tellings[told_story.__name__].send(result)
 
 
-def test_expected_is_always_delivered_plus_lost_plus_indeterminate(
+def test_expected_is_always_delivered_plus_lost_plus_overdue_plus_indeterminate(
     told: tuple[Result, dict[str, Generator[None, Result, None]]],
 ) -> None:
     rows = told[0].rows(LEDGER)
     assert rows
     for row in rows:
-        assert row["expected"] == row["delivered"] + row["lost"] + row["indeterminate"]
+        assert row["expected"] == row["delivered"] + row["lost"] + row["overdue"] + row["indeterminate"]

@@ -120,7 +120,11 @@ class MadeUpRun:
             "phase": "measure", "fleet": "air", "device": 0, "client_fleet": "app", "share": None, "client": 0,
             "topic": "t", "qos": 1, **LEDGER_ZERO, "promise_kept": True,
         }  # fmt: skip
-        self.add(tables.LEDGER, **(base | values))
+        row = base | values
+        if row["phase"] == "measure":
+            row = {"in_measure": row["delivered"], "in_measure_bytes": row["payload_bytes"]} | values
+            row = base | row
+        self.add(tables.LEDGER, **row)
 
     def publishing(self, **values: Any) -> None:
         base = {
@@ -158,7 +162,7 @@ class MadeUpRun:
         self.add(
             tables.TIMELINE,
             second=second, phase=phase, side=side, fleet=fleet, messages=messages, payload_bytes=payload * messages,
-            wire_bytes=wire * messages, planned=planned, in_flight=in_flight, unsent=0, held=0,
+            wire_bytes=wire * messages, planned=planned, in_flight=in_flight, queued=in_flight, unsent=0, held=0,
         )  # fmt: skip
 
     def nodes(self, role: str, fleet: str, count: int, *, worker: str) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from battlebrokers.run.orchestrator import Glimpse, Orchestrator, RunRequest
+from battlebrokers.run.glimpse import Glimpse
+from battlebrokers.run.orchestrator import Orchestrator, RunRequest
 from battlebrokers.scenario.reader import load_scenario
 from battlebrokers.tables.run_folder import RunFolder
 

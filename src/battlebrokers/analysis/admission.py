@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from battlebrokers.analysis.columns import text_scalar
-from battlebrokers.analysis.facts import Facts, where
+from battlebrokers.analysis.facts import Facts, total, where
 from battlebrokers.analysis.model import Judged
 from battlebrokers.tables.publishes import FAILURES
 from battlebrokers.units import format_count
@@ -33,7 +33,31 @@ def judge_admission(texts: list[str], facts: Facts) -> list[Judged]:
         found += _judge(facts.operations, "connect", _WHO, "everybody gets a connection", "never got one")
     if "subscribe_failures" not in spoken_of:
         found += _judge(facts.operations, "subscribe", _WHAT, "every subscription is granted", "never were")
+    if only_connects(facts):
+        found += _judge_held(facts)
     return found
+
+
+def only_connects(facts: Facts) -> bool:
+    """Whether the scenario sends nothing: it is judged by its connections and subscriptions."""
+    fleets = facts.manifest.scenario.resolved.get("fleets")
+    speaks = any(isinstance(fleet, dict) and fleet.get("every") for fleet in fleets.values()) if fleets else False
+    return not speaks and not facts.publishing.num_rows
+
+
+def count_connects(facts: Facts) -> int:
+    """How many connects were tried."""
+    return total(where(facts.actions, kind="connect"), "n")
+
+
+def _judge_held(facts: Facts) -> list[Judged]:
+    """Connections that are only held: one that breaks is all that can go wrong after it was granted."""
+    broken = total(where(facts.actions, kind="lost"), "n")
+    if not broken:
+        return []
+    measured = f"{format_count(broken)} broke, of {format_count(count_connects(facts))} connects"
+    text = "every connection is held to the end"
+    return [Judged(text=text, ok=False, measured=measured, value=float(broken), source="promise")]
 
 
 def _judge(operations: pa.Table, kind: str, keys: Sequence[str], promise: str, words: str) -> list[Judged]:

@@ -1,8 +1,8 @@
 """Expectations, QoS promises and failed publishes, judged against what was measured. Pure: figures in, words out.
 
 An expectation that cannot be judged (nothing measured, too few samples for its percentile, or our own ticks would
-decide it) says so; `verdict` makes that VOID. Lost messages make a percentile infinite, and infinity fails every upper
-limit.
+decide it) says so; `verdict` makes that VOID. Messages that never arrived make a percentile infinite, and infinity
+fails every upper limit.
 """
 
 from __future__ import annotations
@@ -59,6 +59,22 @@ def judge_promises(groups: list[Group]) -> list[Judged]:
         value = float(lost + (duplicates if qos == 2 else 0))
         found.append(Judged(text=promise, ok=not broken, measured=measured, value=value, source="promise"))
     return found
+
+
+def judge_overdue(texts: list[str], figures: Figures, slow_readers: frozenset[str]) -> list[Judged]:
+    """What QoS 1 and 2 let expect: deliveries arrive before the drain ends. Told only where some did not."""
+    spoken_of = {text.split()[0].rstrip("<>=!") for text in texts if text.split()}
+    mine = [group for group in figures.groups if group.qos and group.client_fleet not in slow_readers]
+    overdue, expected = sum(group.overdue for group in mine), sum(group.expected for group in mine)
+    if not overdue or spoken_of & _DECIDE_OVERDUE:
+        return []
+    measured = f"{format_count(overdue)} of {format_count(expected)} did not, though messages were still arriving"
+    text = "QoS 1 and 2: every message arrives before the drain ends"
+    return [Judged(text=text, ok=False, measured=measured, value=float(overdue), source="promise")]
+
+
+_DECIDE_OVERDUE = frozenset({"overdue", "delivered", "delivered_rate"})
+"""Who expects something of these has said how much may be missing when the drain ends."""
 
 
 def judge_publishes(texts: list[str], figures: Figures) -> list[Judged]:
@@ -159,7 +175,7 @@ def _judge_number(expectation: Expectation, figures: Figures) -> Judged:
     return Judged(text=expectation.text, ok=expectation.holds(value, base), measured=measured, value=value)
 
 
-_OF_EXPECTED = frozenset({"delivered", "lost", "indeterminate", "late", "reordered"})
+_OF_EXPECTED = frozenset({"delivered", "lost", "overdue", "indeterminate", "late", "reordered"})
 
 
 def _number(metric: str, figures: Figures) -> float:

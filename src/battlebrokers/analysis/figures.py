@@ -28,8 +28,10 @@ from battlebrokers.analysis.model import (
 from battlebrokers.analysis.quantiles import Distribution, distributions, rank_of
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 
-_LEDGER_COUNTS = ("expected", "delivered", "lost", "indeterminate", "duplicates", "reordered", "late", "unexpected")
-_MORE_COUNTS = ("recovered", "duplicates_flagged", "retained", "wills", "by_order")
+_LEDGER_COUNTS = (
+    "expected", "delivered", "lost", "overdue", "indeterminate", "duplicates", "reordered", "late", "unexpected",
+)  # fmt: skip
+_MORE_COUNTS = ("recovered", "duplicates_flagged", "retained", "wills", "by_order", "foreign", "foreign_runs")
 
 
 def messages(facts: Facts) -> Messages:
@@ -50,8 +52,8 @@ def publishing(facts: Facts) -> Publishing:
 
 
 def rates(facts: Facts) -> Rates:
-    """Per second of the measure phase; 0 if there was none."""
-    sending, ledger = where(facts.publishing, phase=MEASURE), where(facts.ledger, phase=MEASURE)
+    """Per second of the measure phase; 0 if there was none. Deliveries count by their arrival, not by their plan."""
+    sending = where(facts.publishing, phase=MEASURE)
 
     def per_second(count: int) -> float:
         return round(count / facts.measure_s, 3) if facts.measure_s > 0 else 0.0
@@ -59,8 +61,8 @@ def rates(facts: Facts) -> Rates:
     return Rates(
         planned=per_second(total(sending, "planned")),
         sent=per_second(total(sending, "sent")),
-        delivered=per_second(total(ledger, "delivered")),
-        goodput_bytes=per_second(total(ledger, "payload_bytes")),
+        delivered=per_second(total(facts.ledger, "in_measure")),
+        goodput_bytes=per_second(total(facts.ledger, "in_measure_bytes")),
     )
 
 

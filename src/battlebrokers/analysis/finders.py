@@ -11,14 +11,15 @@ from typing import Any
 import pyarrow.compute as pc
 
 from battlebrokers.analysis.attempts import WRONG_ARRIVALS
+from battlebrokers.analysis.capacity import broker_behind, find_overload
 from battlebrokers.analysis.columns import int64_array
 from battlebrokers.analysis.facts import MEASURE, Facts, where
 from battlebrokers.analysis.findings import SEVERITIES, Evidence, Finding, Severity
 from battlebrokers.analysis.losses import where_lost
 from battlebrokers.analysis.model import Action, Summary
 from battlebrokers.analysis.stalls import stalls
-from battlebrokers.clock import MILLISECOND_NS
-from battlebrokers.units import format_count, format_duration, format_percent, format_size
+from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
+from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
 BUSY_PERCENT = 90.0
 SLOW_FLEET_RATIO, SLOW_FLEET_MS = 5.0, 5.0
@@ -63,12 +64,36 @@ def _losses(facts: Facts, summary: Summary) -> Iterator[Finding]:
         sentence,
         evidence or [Evidence("measures/ledger", _IN_MEASURE, counts.lost)],
     )
-    infinite = summary.latency_ms.response.infinite
-    if infinite:
-        names = ", ".join({"p999": "p99.9"}.get(name, name) for name in infinite)
-        verb = "is" if len(infinite) == 1 else "are"
+
+
+def _infinite(_facts: Facts, summary: Summary) -> Iterator[Finding]:
+    response = summary.latency_ms.response
+    if response.infinite:
+        names = ", ".join({"p999": "p99.9"}.get(name, name) for name in response.infinite)
+        verb, share = "is" if len(response.infinite) == 1 else "are", format_percent(response.lost / response.n)
         sentence = f"{names} of delivery {verb} infinite, because {share} of the messages never arrived."
-        yield _finding("infinite", "notice", sentence, "measures/latencies", "bucket = 2147483647", counts.lost)
+        yield _finding("infinite", "notice", sentence, "measures/latencies", "bucket = 2147483647", response.lost)
+
+
+def _capacity(facts: Facts, _summary: Summary) -> Iterator[Finding]:
+    """A broker that is offered more than it delivers, and what it had not delivered when the drain ended."""
+    overload = find_overload(facts)
+    if overload is not None:
+        sentence = (
+            f"The broker was over its capacity since second {overload.since}: of {format_rate(overload.offered_per_s)} "
+            f"it delivered {format_rate(overload.delivered_per_s)}, and {format_count(overload.queued)} were waiting "
+            "when the load ended."
+        )
+        rows = f"side = 'deliver' AND second >= {overload.since}, sum of queued"
+        yield _finding("over-capacity", "warning", sentence, "measures/timeline", rows, overload.queued)
+    behind = broker_behind(facts)
+    if behind is not None:
+        about = f", about {format_duration(behind.seconds * SECOND_NS)}" if behind.seconds is not None else ""
+        sentence = (
+            f"{format_count(behind.messages)} deliveries were not in time: when the drain ended, messages were still "
+            f"arriving without a gap. The broker was {format_count(behind.messages)} messages{about} behind."
+        )
+        yield _finding("behind", "warning", sentence, "measures/ledger", "sum of overdue", behind.messages)
 
 
 def _twice_at_qos_2(_facts: Facts, summary: Summary) -> Iterator[Finding]:
@@ -222,7 +247,7 @@ def _oddities(_facts: Facts, summary: Summary) -> Iterator[Finding]:
             "indeterminate",
             "notice",
             counts.indeterminate,
-            "deliveries cannot be judged: never acknowledged, never seen",
+            "deliveries never happened, and nobody can say whether the message was lost",
         ),
         ("reordered", "notice", counts.reordered, "messages arrived after a later one of the same device and topic"),
         ("unexpected", "notice", counts.unexpected, "arrivals were asked for by nobody"),
@@ -271,6 +296,8 @@ def _duration(value_ms: float) -> str:
 FINDERS: tuple[Callable[[Facts, Summary], Iterator[Finding]], ...] = (
     _broker_failed,
     _losses,
+    _infinite,
+    _capacity,
     _twice_at_qos_2,
     _stalled,
     _busy,

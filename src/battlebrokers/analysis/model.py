@@ -57,13 +57,21 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     planned: Annotated[int, _about("Became due by the plan.")]
     sent: Annotated[int, _about("Handed to the transport.")]
     acked: Annotated[int, _about("Answered as they should be: acknowledged (QoS 1 and 2), a good response (HTTP, …).")]
-    expected: Annotated[int, _about("Deliveries owed: expected = delivered + lost + indeterminate.")]
+    expected: Annotated[int, _about("Deliveries owed: expected = delivered + lost + overdue + indeterminate.")]
     delivered: Annotated[int, _about("Arrived at least once.")]
     lost: Annotated[int, _about("Acknowledged (or QoS 0 and sent) and never seen.")]
-    indeterminate: Annotated[int, _about("Not acknowledged and never seen: nobody can say.")]
+    overdue: Annotated[
+        int,
+        _about(
+            "Not delivered in time: outstanding behind a gapless sequence that was still arriving when the drain ended."
+        ),
+    ] = 0
+    indeterminate: Annotated[int, _about("Never seen, and nobody can say whether it was lost.")]
     duplicates: Annotated[int, _about("Arrivals beyond the first.")]
     reordered: Annotated[int, _about("Arrived after a later message of the same device and topic.")]
     unexpected: Annotated[int, _about("Arrivals nobody asked for.")]
+    foreign: Annotated[int, _about("Of the unexpected, those this run never sent: of another run or publisher.")] = 0
+    foreign_runs: Annotated[int, _about("Of the foreign, those with a header like ours: of another run.")] = 0
     recovered: Annotated[int, _about("Arrived though never acknowledged (part of delivered).")]
     late: Annotated[int, _about("Arrived only after the drain began (part of delivered).")]
     duplicates_flagged: Annotated[int, _about("Duplicates the broker marked with DUP.")]
@@ -109,8 +117,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
     planned: Annotated[float, _about("Messages the plan wanted.")]
     sent: Annotated[float, _about("Messages sent.")]
-    delivered: Annotated[float, _about("First arrivals of messages of the measure phase.")]
-    goodput_bytes: Annotated[float, _about("Payload bytes that arrived for the first time.")]
+    delivered: Annotated[float, _about("First arrivals during the measure phase, whenever planned.")]
+    goodput_bytes: Annotated[float, _about("Payload bytes that arrived for the first time during the measure phase.")]
 
 
 class Bytes(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +184,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     expected: int
     delivered: int
     lost: int
+    overdue: int = 0
     indeterminate: int
     duplicates: int
     reordered: int
@@ -243,7 +252,7 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
     recorder_overflow: Annotated[int, _about("Events the recorder could not keep.")]
     clock_error_us: Annotated[float | None, _about("Bound of the clock error between workers; 0 on one clock.")]
     steal_percent: Annotated[float | None, _about("Highest CPU steal seen.")]
-    samples: Annotated[int, _about("Deliveries (sends, if nobody listens) the percentiles rest on.")]
+    samples: Annotated[int, _about("Deliveries the percentiles rest on; sends, if nobody listens; connects, if nothing is sent.")]
     steady: Annotated[bool | None, _about("Whether latency had settled; null if the window is too short to say.")]
     checks: Annotated[list[Check], _about("Every question asked, in order.")]
 

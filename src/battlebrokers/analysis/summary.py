@@ -8,11 +8,19 @@ import msgspec
 
 from battlebrokers.analysis import figures
 from battlebrokers.analysis.admission import judge_admission
-from battlebrokers.analysis.expectations import Figures, judge_expectations, judge_promises, judge_publishes
+from battlebrokers.analysis.capacity import slow_readers
+from battlebrokers.analysis.expectations import (
+    Figures,
+    judge_expectations,
+    judge_overdue,
+    judge_promises,
+    judge_publishes,
+)
 from battlebrokers.analysis.facts import Facts, phase_ns, read_facts
 from battlebrokers.analysis.latency import latencies
 from battlebrokers.analysis.middleware import middleware
 from battlebrokers.analysis.model import Contender, PhaseSpan, Summary
+from battlebrokers.analysis.strays import judge_strays
 from battlebrokers.analysis.trust import judge_trust
 from battlebrokers.analysis.verdict import judge
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
@@ -48,8 +56,10 @@ def summarize(facts: Facts) -> Summary:
     judged = [
         *judge_expectations(expect, seen),
         *judge_promises(seen.groups),
+        *judge_overdue(expect, seen, slow_readers(facts)),
         *judge_publishes(expect, seen),
         *judge_admission(expect, facts),
+        *judge_strays(expect, seen.messages),
     ]
     verdict, reasons = judge(manifest.state, manifest.state_detail, trust, judged)
     if verdict == "VOID":  # shown, but not judged: nothing measured here says anything about the broker

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
+from battlebrokers.analysis.admission import count_connects, only_connects
 from battlebrokers.analysis.clocks import clock_error_us
 from battlebrokers.analysis.facts import MEASURE, Facts, where
 from battlebrokers.analysis.latency import measured, per_second
 from battlebrokers.analysis.model import Check, Latencies, Level, Messages, Percentiles, Publishing, Service, Trust
 from battlebrokers.analysis.quantiles import Distribution
 from battlebrokers.analysis.steadiness import SHORTEST_WINDOW_S, Steadiness, steadiness
+from battlebrokers.analysis.strays import check_foreign
 from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.units import format_count, format_duration, format_percent
 
@@ -54,7 +56,8 @@ def judge_trust(
     overflow = sum(worker.counters.get("recorder_overflow", 0) for worker in facts.manifest.workers)
     clock_us = clock_error_us(facts.clocks, len(facts.manifest.workers))
     steal = pc.max(where(facts.services, phase=MEASURE, role="host")["steal_max_percent"]).as_py()
-    samples = messages.expected or messages.sent
+    connects = count_connects(facts) if only_connects(facts) else None
+    samples = messages.expected or messages.sent or connects or 0
     settled = steadiness(_medians_ms(facts))
     checks = [
         _complete(facts),
@@ -66,7 +69,8 @@ def judge_trust(
         _short(messages, publishing),
         _connects(sum(worker.counters.get("connects_held", 0) for worker in facts.manifest.workers)),
         _generator_cpu(busiest),
-        _samples(samples, listened=messages.expected > 0),
+        _samples(samples, "deliveries" if messages.expected else "sends") if connects is None else _connected(connects),
+        check_foreign(facts.manifest.scenario.expect, messages),
         _steady(settled, planned=planned_changes(facts)),
         _rising(facts),
         _clock(clock_us, latencies),
@@ -235,8 +239,15 @@ def _generator_cpu(busiest: Service | None) -> Check:
     return Check(id="generator-cpu", level=level, sentence=sentence, measured=percent, limit=GENERATOR_CPU_PERCENT)
 
 
-def _samples(samples: int, *, listened: bool) -> Check:
-    noun = "deliveries" if listened else "sends"
+def _connected(connects: int) -> Check:
+    """Where nothing is to be sent; how many a percentile of theirs needs is asked where one is expected."""
+    level: Level = "ok" if connects else "void"
+    noun = "connect" if connects == 1 else "connects"
+    sentence = f"{format_count(connects)} {noun} measured; nothing was to be sent"
+    return Check(id="few-samples", level=level, sentence=sentence, measured=connects, limit=1)
+
+
+def _samples(samples: int, noun: str) -> Check:
     level: Level = "void" if samples < FEWEST_SAMPLES else "ok"
     sentence = f"{format_count(samples)} {noun} measured" + (
         f"; fewer than {FEWEST_SAMPLES} say nothing" if level == "void" else ""

@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from battlebrokers.run.orchestrator import Glimpse
+from battlebrokers.run.glimpse import Glimpse
 
 _PLAIN_EVERY_S = 10.0
 
@@ -90,6 +90,9 @@ class RunProgress:
         elif seen.phase == "connect":
             everyone = progress.connected >= seen.nodes
             words = "waiting for Spark to wake up" if everyone else f"connecting [{progress.connected}/{seen.nodes}]"
+        elif seen.phase == "drain":
+            waited = f"waited {seen.share * seen.longest_s:.0f} s of at most {seen.longest_s:.0f} s"
+            words = f"drain: {self._rates[1]:,.0f}/s still arrive, {waited}"
         else:
             words = f"{seen.phase.replace('_', '-')}: {self._rates[0]:,.0f}/s sent, {self._rates[1]:,.0f}/s delivered"
             if progress.live_p50_ms:

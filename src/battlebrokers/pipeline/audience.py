@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import PipelineError
-from battlebrokers.pipeline.attendance import Attendance, Operation, Spell, attendance, group_spells
+from battlebrokers.pipeline.attendance import ENDLESS_NS, Attendance, Operation, Spell, attendance, group_spells
 from battlebrokers.pipeline.evidence import Evidence
 from battlebrokers.pipeline.packing import MAX_TOPICS
 from battlebrokers.pipeline.session import is_small
@@ -23,6 +24,8 @@ from battlebrokers.pipeline.topic_match import match_topics
 from battlebrokers.tables import ACKS, DELIVERIES, NODES, OPERATIONS, PUBLISHES
 
 _ROWS_PER_PARTITION = 1_500_000
+_QUIET_S = 2.0
+"""What `quiet` is where the manifest does not tell: the scenario's default."""
 _OPERATION_COLUMNS = (
     "node", "kind", "started_ns", "ended_ns", "outcome", "filter", "share", "granted_qos", "session_present",
     "persistent", "session_expiry_s",
@@ -36,6 +39,8 @@ class Facts:
     timeframe: Timeframe
     was_cut_short: bool
     """The run did not come to its planned end."""
+    was_broken_off: bool
+    """It did not, and the broker is not why."""
     is_small: bool
     """Few enough events to do without compiled code and without spreading them out."""
     partitions: int
@@ -49,6 +54,8 @@ class Facts:
     has_backlog: bool
     """Some messages never left because the broker held them."""
     has_shares: bool
+    has_receiving: bool
+    """Some listeners were still receiving when the drain ended: what they lack is not known to be lost."""
     has_mixed: bool
     """Some clients listen both for themselves and for a group, or for several groups."""
     fan_out: int
@@ -66,6 +73,8 @@ class _Topics:
     has_retained: bool
     has_failures: bool
     has_backlog: bool
+    receiving: frozenset[int]
+    """Clients to which something came in the last moments of the drain."""
 
 
 def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, DataFrame]]:
@@ -83,6 +92,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
     filters = sorted({spell.filter for spell in spells} | {one.filter for one in present.subscriptions})
     number_of = {topic_filter: number for number, topic_filter in enumerate(filters)}
     routes = match_topics(topics.names, filters)
+    receiving = topics.receiving | _slow_readers(evidence, fleets)
     mixed = {client for client, listeners in memberships.items() if len(listeners) > 1}
 
     def listener(spell: Spell) -> int:
@@ -93,6 +103,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
     facts = Facts(
         timeframe=evidence.timeframe,
         was_cut_short=not evidence.finished,
+        was_broken_off=evidence.manifest.state not in ("finished", "broker-failed"),
         is_small=is_small(evidence.rows(PUBLISHES) + evidence.rows(DELIVERIES)),
         partitions=max(1, min(4000, rows // _ROWS_PER_PARTITION)),
         has_headerless=topics.has_headerless,
@@ -100,6 +111,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
         has_failures=topics.has_failures or bool(evidence.rows(ACKS)),
         has_backlog=topics.has_backlog,
         has_shares=bool(groups),
+        has_receiving=bool(receiving),
         has_mixed=bool(mixed),
         fan_out=_fan_out(routes, [(number_of[spell.filter], listener(spell)) for spell in spells]),
     )
@@ -132,6 +144,10 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
                 for one, share in sorted(listeners.items())
             ),
         ),
+        "receiving": small_frame(
+            spark, "listener int, receiving boolean",
+            ((one, True) for one in sorted({one for client in receiving for one in memberships.get(client, (client,))})),
+        ),
         "fleets": small_frame(
             spark, "role string, node int, fleet string", ((*node, fleet) for node, fleet in fleets.items())
         ),
@@ -161,20 +177,42 @@ def _topics(evidence: Evidence) -> _Topics:
         F.col("retain").alias("kept"),
         F.col("outcome").isin("refused", "failed").alias("wrong"),
         ((F.col("outcome") == "unsent") & (F.col("held") != "no")).alias("stuck"),
+        F.lit(None).cast("int").alias("receiving"),
     )
+    at_the_end = F.col("received_ns") >= F.lit(_last_moments_ns(evidence))
     arrived = evidence.frame(DELIVERIES).select(
         F.lit(None).cast("string").alias("topic"),
         (F.col("device") < 0).alias("headerless"),
         F.lit(False).alias("kept"),
         F.lit(False).alias("wrong"),
         F.lit(False).alias("stuck"),
+        F.when(at_the_end, F.col("client")).alias("receiving"),
     )
     flags = [F.max(name) for name in ("headerless", "kept", "wrong", "stuck")]
-    found = published.union(arrived).groupBy("topic").agg(*flags).collect()
+    found = published.union(arrived).groupBy("topic", "receiving").agg(*flags).collect()
     names = sorted(row[0] for row in found if row[0] is not None)
+    receiving = frozenset(row[1] for row in found if row[1] is not None)
     if len(names) > MAX_TOPICS:
         raise PipelineError(f"the run used {len(names)} topics, more than the {MAX_TOPICS} we can tell apart")
-    return _Topics(names, *(any(row[place] for row in found) for place in (1, 2, 3, 4)))
+    return _Topics(names, *(any(row[place] for row in found) for place in (2, 3, 4, 5)), receiving)
+
+
+def _last_moments_ns(evidence: Evidence) -> int:
+    """From when on an arrival shows that the drain ended while messages were arriving: its last `quiet`."""
+    drain = evidence.manifest.phase("drain")
+    if drain is None or not drain.end_ns or not evidence.finished:
+        return ENDLESS_NS
+    quiet_s = evidence.manifest.settings.get("quiet_s", _QUIET_S)
+    return drain.end_ns - round(float(quiet_s) * SECOND_NS)
+
+
+def _slow_readers(evidence: Evidence, fleets: dict[tuple[str, int], str]) -> frozenset[int]:
+    """Clients that read slowly on purpose: what they lack may wait where they did not read it."""
+    groups = evidence.manifest.scenario.resolved.get("clients")
+    if not isinstance(groups, dict) or not evidence.finished:
+        return frozenset()
+    slow = {name for name, group in groups.items() if isinstance(group, dict) and group.get("reads")}
+    return frozenset(node for (role, node), fleet in fleets.items() if role == "client" and fleet in slow)
 
 
 def _operations(evidence: Evidence) -> Iterable[Operation]:

@@ -247,7 +247,7 @@ def _run_markdown(conclusion: Conclusion) -> str:
             rows.append([KIND_NAMES[kind], *(level_text(found, level) for level in LEVELS)])
     lines += [*_table(["latency", *(LEVEL_NAMES[level] for level in LEVELS)], rows), ""]
     counts = summary.messages
-    names = ("planned", "sent", "acked", "expected", "delivered", "lost", "duplicates", "reordered")
+    names = ("planned", "sent", "acked", "expected", "delivered", "lost", "overdue", "duplicates", "reordered")
     lines += [*_table(list(names), [[format_count(getattr(counts, name)) for name in names]]), ""]
     lines += [f"- {_escape(finding.sentence)}" for finding in conclusion.findings]
     late = format_percent(summary.trust.late_share)

@@ -38,7 +38,16 @@ def outcome(summary: Summary) -> str:
     if latencies.publish.n:
         acked = f"acknowledged {format_count(counts.acked)} of {format_count(counts.sent)} messages"
         return f"{acked}, 99 of 100 within {level_text(latencies.publish, 'p99')}"
+    if only_connected(summary):
+        connects = summary.actions["connect"]
+        held = f"answered {format_count(connects.n - connects.failed)} of {format_count(connects.n)} connects"
+        return f"{held}, 99 of 100 within {level_text(connects.latency_ms, 'p99')}"
     return f"took {format_rate(summary.rates.sent)}; nobody listened and nothing was acknowledged"
+
+
+def only_connected(summary: Summary) -> bool:
+    """Whether the run had nothing to send: then its connects are what there is to tell."""
+    return not summary.messages.planned and not summary.messages.expected and "connect" in summary.actions
 
 
 def describe_charts(pools: Sequence[Pool]) -> dict[str, str]:

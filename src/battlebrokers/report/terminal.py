@@ -15,6 +15,7 @@ from rich.text import Text
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.model import Judged, Summary
 from battlebrokers.catalog.entries import runs_directory
+from battlebrokers.report.sentences import only_connected
 from battlebrokers.report.wording import LEVEL_NAMES, NOTHING, duration_ms, duration_s, level_text, some
 from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
@@ -110,6 +111,8 @@ def _latency(summary: Summary) -> Iterator[Text]:
         (latencies.publish, "publish to acknowledgement"),
         (latencies.last, "to the last listener"),
     ]
+    if only_connected(summary):
+        rows += [(action.latency_ms, f"{kind}, from asking to the answer") for kind, action in summary.actions.items()]
     shown = [(found, about) for found, about in rows if found.n]
     # To the last of one listener is the same as to the only one.
     shown = [(found, about) for found, about in shown if found is not latencies.last or found.n < latencies.response.n]
@@ -128,6 +131,11 @@ def _latency(summary: Summary) -> Iterator[Text]:
 
 def _ledger(summary: Summary) -> Text:
     counts = summary.messages
+    if only_connected(summary):
+        connects, broken = summary.actions["connect"], summary.actions.get("lost")
+        parts = [f"connects {format_count(connects.n)}", f"failed {format_count(connects.failed)}"]
+        parts.append(f"broken {format_count(broken.n if broken else 0)}")
+        return _line("LEDGER", "   ".join(parts), ("   nothing was to be sent", "dim"))
     if not counts.expected:
         acked = f"   acknowledged {format_count(counts.acked)}" if counts.acked else ""
         return _line("LEDGER", f"sent {format_count(counts.sent)}{acked}   nobody listens")
@@ -135,7 +143,7 @@ def _ledger(summary: Summary) -> Text:
         (f"expected {format_count(counts.expected)}   delivered {format_count(counts.delivered)}   ", ""),
         (f"lost {format_count(counts.lost)}", "bold red" if counts.lost else ""),
     ]
-    others = ("indeterminate", "duplicates", "reordered", "late", "unexpected", "recovered", "retained", "wills")
+    others = ("overdue", "indeterminate", "duplicates", "reordered", "late", "unexpected", "recovered", "retained", "wills")
     parts += [(f"   {name} {format_count(count)}", "") for name in others if (count := getattr(counts, name))]
     if counts.by_order:
         parts.append((f"   matched by topic and order {format_count(counts.by_order)}", ""))

@@ -13,6 +13,7 @@ from battlebrokers.analysis.metrics import METRICS
 from battlebrokers.analysis.model import Percentiles, Summary
 from battlebrokers.analysis.ranking import Ranking, Ratio
 from battlebrokers.report.pool import Pool
+from battlebrokers.report.sentences import only_connected
 from battlebrokers.report.wording import (
     KIND_ABOUT,
     KIND_NAMES,
@@ -42,6 +43,8 @@ def tiles(summary: Summary) -> list[Tile]:
     """The six figures a reader looks for first."""
     counts, response = summary.messages, summary.latency_ms.response
     headline, about = (response, "planned send → arrival") if response.n else (summary.latency_ms.publish, "send → ack")
+    if only_connected(summary):
+        headline, about = summary.actions["connect"].latency_ms, "connect → answer"
     own = [service for service in summary.services if service.role == "contender"]
     thread = max((service.busiest_thread_mean_percent for service in own), default=None)
     found = [
@@ -55,6 +58,12 @@ def tiles(summary: Summary) -> list[Tile]:
         )
         of_expected = f"{lost} of {format_count(counts.expected)} expected"
         found.append(Tile("lost", format_count(counts.lost), of_expected, bool(counts.lost)))
+    elif only_connected(summary):
+        connects, broken = summary.actions["connect"], summary.actions.get("lost")
+        held = f"of {format_count(connects.n)} connects"
+        found.append(Tile("connected", format_count(connects.n - connects.failed), held, bool(connects.failed)))
+        lost = broken.n if broken else 0
+        found.append(Tile("broken", format_count(lost), "connections that broke later", bool(lost)))
     else:
         found.append(Tile("sent", format_rate(summary.rates.sent), f"of {format_rate(summary.rates.planned)} planned"))
         found.append(Tile("acknowledged", format_count(counts.acked), f"of {format_count(counts.sent)} sent"))
@@ -91,7 +100,9 @@ def _levels(found: Percentiles) -> dict[str, str]:
 
 def ledger_rows(pool: Pool) -> list[dict[str, Any]]:
     """The ledger of a contender by group, summed over its runs, with a total."""
-    names = ("expected", "delivered", "lost", "indeterminate", "duplicates", "reordered", "late", "unexpected")
+    names = (
+        "expected", "delivered", "lost", "overdue", "indeterminate", "duplicates", "reordered", "late", "unexpected",
+    )  # fmt: skip
     groups: dict[tuple[str, str, int], dict[str, Any]] = {}
     for conclusion in pool.conclusions:
         for group in conclusion.summary.groups:
@@ -123,7 +134,7 @@ def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
         "unsent": "never left the device",
     }
     rows += [("publish", words, getattr(summary.publishing, name)) for name, words in publishing.items()]
-    ledger = {"lost": "lost", "indeterminate": "indeterminate", "unexpected": "asked for by nobody"}
+    ledger = {"lost": "lost", "overdue": "not delivered in time", "indeterminate": "indeterminate", "unexpected": "asked for by nobody"}
     rows += [("deliver", words, getattr(summary.messages, name)) for name, words in ledger.items()]
     counters = {
         "malformed": "malformed packets",

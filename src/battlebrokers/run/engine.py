@@ -22,8 +22,10 @@ from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.pacing.schedule import NEVER, Schedule
 from battlebrokers.protocols.base import Failure
 from battlebrokers.record.recorder import Recorder
+from battlebrokers.run.drain import is_drained
 from battlebrokers.run.linking import Linking
 from battlebrokers.run.messages import Control, Finished, Prepare, Prepared, Progress
+from battlebrokers.scenario.nodes import PhasesPlan
 from battlebrokers.scenario.payloads import PayloadSource
 from battlebrokers.scenario.plan import ClientPlan, DevicePlan, Plan
 
@@ -108,7 +110,7 @@ class Engine:
         self._silent_ns = self._stopwatch.now_ns() if self._all_said else 0
         gc.enable()
         await self._record_owed(min(load_end_ns, self._stopwatch.now_ns()))
-        await self._drain(phases.drain_ns, phases.quiet_ns)
+        await self._drain(phases)
         return await self.finish()
 
     async def finish(self) -> Finished:
@@ -195,17 +197,23 @@ class Engine:
                     self._recorder.turn(self._stopwatch.now_ns())
                     await asyncio.sleep(0.01)
 
-    async def _drain(self, drain_ns: int, quiet_ns: int) -> None:
+    async def _drain(self, phases: PhasesPlan) -> None:
         began_ns = self._stopwatch.now_ns()
-        limit_ns = began_ns + (min(drain_ns, _STOPPED_DRAIN_NS) if self._stopped.is_set() else drain_ns)
-        while self._stopwatch.now_ns() < limit_ns:
-            silent_ns = self._stopwatch.now_ns() - max(self._stopwatch.last_arrival_ns, began_ns)
-            open_acks = any(device.link.unacknowledged for device in self._devices)
-            if silent_ns >= quiet_ns and not open_acks:
+        stop_ns: int | None = None
+        while True:
+            now_ns = self._stopwatch.now_ns()
+            if self._stopped.is_set() and stop_ns is None:
+                stop_ns = now_ns + min(phases.drain_ns, _STOPPED_DRAIN_NS)
+            if stop_ns is not None and now_ns >= stop_ns:
+                return
+            if is_drained(
+                phases,
+                waited_ns=now_ns - began_ns,
+                silent_ns=now_ns - self._stopwatch.last_arrival_ns,
+                open_acks=any(device.link.unacknowledged for device in self._devices),
+            ):
                 return
             await asyncio.sleep(0.05)
-            if self._stopped.is_set():
-                limit_ns = min(limit_ns, self._stopwatch.now_ns() + _STOPPED_DRAIN_NS)
 
     def _turn(self) -> None:
         self._recorder.turn(self._stopwatch.now_ns())

@@ -26,6 +26,7 @@ from battlebrokers.record.segments import write_rows
 from battlebrokers.run.capturing import Capturing
 from battlebrokers.run.channel import Channel, end, spawn, why_it_left
 from battlebrokers.run.fitness import protocols_of, refuse_what_cannot_be_honoured, settled_for
+from battlebrokers.run.glimpse import Glimpse
 from battlebrokers.run.host import boot_id, raise_open_files_limit
 from battlebrokers.run.hosting import death_notice, gone_elsewhere, sampler_of, start_patiently
 from battlebrokers.run.logbook import Logbook, cannot_be_written, first_entry
@@ -83,16 +84,6 @@ class RunRequest:
     """How much to capture of each service's wire; None is nothing."""
     accounts: Accounts | None = None
     """Who else is asked about resources after the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Glimpse:
-    """What a watching user sees: the phase, how much of it is over, and the counts so far."""
-
-    phase: str
-    share: float
-    nodes: int
-    progress: Progress
 
 
 class Orchestrator:
@@ -358,7 +349,8 @@ class Orchestrator:
             self._phase, share = self._timetable.now_in(self._anchor.now_ns())
             if self._phase == "connect":
                 share = self._progress.connected / max(1, nodes)
-        self._watch(Glimpse(self._phase, share, nodes, self._progress))
+        longest_s = self._plan.phases.longest_drain_ns / SECOND_NS if self._phase == "drain" else 0.0
+        self._watch(Glimpse(self._phase, share, nodes, self._progress, longest_s))
 
     def _look_at_registration(self, done: int, of: int) -> None:
         assert self._registering is not None

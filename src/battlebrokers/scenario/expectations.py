@@ -41,7 +41,8 @@ COUNTS: Final[dict[str, str]] = {
     "expected": "deliveries that should have happened",
     "delivered": "deliveries that happened",
     "lost": "deliveries that never happened",
-    "indeterminate": "deliveries nobody can judge, because the message was never acknowledged",
+    "overdue": "deliveries outstanding when the drain ended although messages were still arriving",
+    "indeterminate": "deliveries that never happened, and nobody can say whether the message was lost",
     "duplicates": "arrivals beyond the first",
     "reordered": "deliveries after a later message",
     "unexpected": "arrivals nobody asked for",
@@ -50,7 +51,7 @@ COUNTS: Final[dict[str, str]] = {
     "connect_failures": "connections that were refused or timed out",
     "subscribe_failures": "subscriptions that were refused or timed out",
 }
-RATES: Final[dict[str, str]] = {"sent_rate": "messages sent per second", "delivered_rate": "deliveries per second"}
+RATES: Final[dict[str, str]] = {"sent_rate": "messages sent per second", "delivered_rate": "deliveries per second of the measure phase"}
 METRICS: Final[tuple[str, ...]] = (
     *(f"{latency}_{statistic}" for latency in LATENCIES for statistic in STATISTICS),
     *COUNTS,

@@ -187,6 +187,10 @@ class ClientPlan:
     away: AwayPlan | None
 
 
+LONGEST_DRAIN = 10
+"""While messages keep arriving, the drain may last so many times its planned length."""
+
+
 @dataclass(frozen=True, slots=True)
 class PhasesPlan:
     """How long each phase lasts; `connect_per_s` 0 = all at once."""
@@ -198,6 +202,11 @@ class PhasesPlan:
     drain_ns: int
     quiet_ns: int
     """The drain ends early when nothing has arrived for this long."""
+
+    @property
+    def longest_drain_ns(self) -> int:
+        """How long the drain may last while messages keep arriving."""
+        return LONGEST_DRAIN * self.drain_ns
 
     @property
     def load_ns(self) -> int:

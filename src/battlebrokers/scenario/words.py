@@ -49,6 +49,9 @@ def notes(plan: Plan) -> list[str]:
         for name, clients in scenario.clients.items()
         if clients.share
     ]
+    if facts.deliveries and plan.phases.drain_ns:
+        drain, longest = (format_duration(ns) for ns in (plan.phases.drain_ns, plan.phases.longest_drain_ns))
+        lines.append(f"After the load it waits up to {drain} for messages, up to {longest} while they keep arriving.")
     if scenario.phases.until_silent:
         lines.append("The load ends as soon as every device has said all it may.")
     if scenario.repetitions > 1:

@@ -15,7 +15,7 @@ BUCKET_GAMMA = 1.01 / 0.99
 BUCKET_TINY = -1
 """Bucket of values under one microsecond, negative ones included: shown, never hidden."""
 BUCKET_LOST = 2_147_483_647
-"""Bucket of messages that never arrived, or that the broker never let leave: infinitely late."""
+"""Bucket of messages that never arrived (lost, overdue or indeterminate), or never left: infinitely late."""
 
 
 def bucket_of(latency_ns: float) -> int:
@@ -65,20 +65,25 @@ LEDGER = Table(
         Column("client", "int32", "The client; -1 for a shared group."),
         Column("topic", "string", "The topic.", nullable=True),
         Column("qos", "int8", "Effective QoS."),
-        Column("expected", "int64", "Messages this listener should get: expected = delivered + lost + indeterminate."),
+        Column("expected", "int64", "Messages this listener should get: expected = delivered + lost + overdue + indeterminate."),
         Column("delivered", "int64", "Arrived at least once."),
         Column("lost", "int64", "Acknowledged (or QoS 0 and sent) and never seen."),
-        Column("indeterminate", "int64", "Not acknowledged and never seen: nobody can say."),
+        Column("overdue", "int64", "Not delivered in time: outstanding behind a gapless sequence that was still arriving when the drain ended."),
+        Column("indeterminate", "int64", "Never seen, and nobody can say whether it was lost."),
         Column("recovered", "int64", "Arrived though not acknowledged (part of delivered)."),
         Column("duplicates", "int64", "Further arrivals beyond the first."),
         Column("duplicates_flagged", "int64", "Those that carried the DUP flag."),
         Column("unexpected", "int64", "Arrivals nobody asked for."),
+        Column("foreign", "int64", "Of the unexpected, those this run never sent: of another run or publisher."),
+        Column("foreign_runs", "int64", "Of the foreign, those with a header like ours: of another run."),
         Column("wills", "int64", "Arrivals that were the last will of a device or client."),
         Column("late", "int64", "Arrived only after the drain began (part of delivered)."),
         Column("reordered", "int64", "Arrived after a later message (part of delivered)."),
         Column("retained", "int64", "Kept messages among the delivered."),
         Column("by_order", "int64", "Matched by topic and order, for want of a header (part of delivered)."),
         Column("payload_bytes", "int64", "Payload bytes delivered, first arrivals only."),
+        Column("in_measure", "int64", "First arrivals that came while the measure phase lasted, whatever the phase of their planned time."),
+        Column("in_measure_bytes", "int64", "Payload bytes of those."),
         Column("promise_kept", "bool", "Whether the QoS promise held: QoS 1 lost = 0; QoS 2 lost = 0 and no duplicates; QoS 0 promises nothing."),
     ),
 )
@@ -99,6 +104,7 @@ TIMELINE = Table(
         Column("unsent", "int64", "Of the planned, how many never left (publish side)."),
         Column("held", "int64", "Of the planned, how many had to wait for window, socket or connection (publish side)."),
         Column("in_flight", "int64", "Deliveries still owed at the end of that second: expected so far minus delivered so far (deliver side)."),
+        Column("queued", "int64", "Of those in flight, the ones that arrived later or were overdue: what the broker had yet to deliver (deliver side)."),
     ),
 )
 

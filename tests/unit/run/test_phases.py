@@ -62,4 +62,4 @@ def test_it_knows_where_it_is():
     times.loading(200)
     assert times.now_in(205) == ("warm_up", 0.5)
     assert times.now_in(220) == ("measure", 0.5)
-    assert times.now_in(260) == ("drain", 0.5)
+    assert times.now_in(260) == ("drain", 0.05), "of ten times its planned length: so long it may last"

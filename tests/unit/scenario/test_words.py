@@ -71,5 +71,6 @@ def test_notes_say_what_the_sentence_leaves_out() -> None:
         "dashboard: drop their connections at 5s and come back 2s later, again every 10s.",
         "parking-app: reads only 5/s.",
         "archive: shared group `archive`, each message goes to one of 4.",
+        "After the load it waits up to 10 s for messages, up to 100 s while they keep arriving.",
         "All of it 3 times.",
     ]

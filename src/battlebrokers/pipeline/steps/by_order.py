@@ -101,6 +101,7 @@ def untraced_journeys(facts: Facts, queued: DataFrame, listeners: DataFrame, wil
         "acked_ns": none_long,
         "received_ns": received_ns,
         "outcome": F.coalesce("will", F.lit("unexpected")),
+        "doubtful": no,
         "recovered": no,
         "late": time.is_late(received_ns),
         "reordered": no,

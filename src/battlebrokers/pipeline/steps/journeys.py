@@ -25,9 +25,13 @@ def journey(
     last_published: DataFrame | None = None,
     kept_journeys: DataFrame | None = None,
     untraced_journeys: DataFrame | None = None,
+    receiving: DataFrame | None = None,
 ) -> DataFrame:
     """All journeys of the run."""
     met = _meet(facts, expectations.unionByName(arrivals))
+    if receiving is not None and facts.has_receiving:
+        listeners = listeners.join(F.broadcast(receiving), "listener", "left")
+        met = _mark_gaps(met)
     told = _tell(facts, met, listeners, fleets, topics)
     if last_published is not None:
         told = _only_recorded(told, last_published)
@@ -58,6 +62,13 @@ def _meet(facts: Facts, packed: DataFrame) -> DataFrame:
     sent_later = Window.partitionBy("flow", "topic_id").orderBy("message").rowsBetween(Window.unboundedPreceding, -1)
     met = met.withColumn("topic_id", packing.topic_in(F.col("fact")))
     return met.withColumn("overtaken_by", F.min("arrival").over(sent_later))
+
+
+def _mark_gaps(met: DataFrame) -> DataFrame:
+    """Whether a message of the same flow and topic is missing although a later one arrived."""
+    missing = F.col("arrival").isNull() & (packing.claim_in(F.col("fact")) == OWED)
+    gap = packing.is_traced(F.col("fact")) & missing & F.col("overtaken_by").isNotNull()
+    return met.withColumn("has_gap", F.max(gap).over(Window.partitionBy("flow", "topic_id")))
 
 
 def _tell(facts: Facts, met: DataFrame, listeners: DataFrame, fleets: DataFrame, topics: DataFrame) -> DataFrame:
@@ -102,6 +113,7 @@ def _tell(facts: Facts, met: DataFrame, listeners: DataFrame, fleets: DataFrame,
         "acked_ns": F.col("acked_ns"),
         "received_ns": received_ns,
         "outcome": _outcome(facts, seen, traced, claim, settled),
+        "doubtful": F.coalesce(traced & ~seen & ((claim != OWED) | _on_its_way(facts)), F.lit(False)),
         "recovered": seen & traced & (settled >= packing.UNACKED),
         "late": time.is_late(received_ns),
         "reordered": F.coalesce(traced & stamped & ~shared & ~kept & overtaken, F.lit(False)),
@@ -120,17 +132,33 @@ def _tell(facts: Facts, met: DataFrame, listeners: DataFrame, fleets: DataFrame,
 
 
 def _outcome(facts: Facts, seen: Column, traced: Column, claim: Column, settled: Column) -> Column:
-    """What became of it. In a run that ended early, a message nothing later overtook was still on its way."""
+    """What became of it. In a run that ended early, a message nothing later overtook was still on its way.
+
+    Where messages were arriving until the drain ended, what is missing behind a gapless sequence is overdue. Behind a
+    gap nobody can say, nor in a shared group, whose members do not keep pace with each other.
+    """
     accepted = (settled == packing.ACKED) | (settled == packing.SENT)
     missed = (claim == OWED) & accepted
+    overtaken = F.col("overtaken_by").isNotNull()
+    overdue, lost = F.lit(False), missed
     if facts.was_cut_short:
-        missed = missed & F.col("overtaken_by").isNotNull()
+        lost = missed & overtaken
+    elif facts.has_receiving:
+        receiving = F.coalesce(F.col("receiving"), F.lit(False))
+        overdue = missed & receiving & ~overtaken & ~F.col("has_gap")
+        lost = missed & (~receiving | (overtaken & F.col("share").isNull()))
     return (
         F.when(~traced, F.lit("unexpected"))
         .when(seen, F.lit("delivered"))
-        .when(missed, F.lit("lost"))
+        .when(overdue, F.lit("overdue"))
+        .when(lost, F.lit("lost"))
         .otherwise(F.lit("indeterminate"))
     )
+
+
+def _on_its_way(facts: Facts) -> Column:
+    """Whether a message may have been under way when the run was broken off, by us and not by the broker."""
+    return F.col("overtaken_by").isNull() if facts.was_broken_off else F.lit(False)
 
 
 def _only_recorded(told: DataFrame, last_published: DataFrame) -> DataFrame:

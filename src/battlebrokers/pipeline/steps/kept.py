@@ -147,6 +147,7 @@ def kept_journeys(
         "acked_ns",
         received_ns.alias("received_ns"),
         F.when(seen, F.lit("delivered")).otherwise(unseen).alias("outcome"),
+        F.lit(False).alias("doubtful"),
         (seen & (F.col("outcome") == "unacked")).alias("recovered"),
         time.is_late(received_ns).alias("late"),
         F.lit(False).alias("reordered"),

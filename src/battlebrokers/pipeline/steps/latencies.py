@@ -1,6 +1,6 @@
 """Latencies: how many messages fell into which bucket, for every kind of delay.
 
-Lost messages, and those the broker never let leave (the backlog), are infinitely late.
+What was owed and never arrived, and what the broker never let leave (the backlog), is infinitely late.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from battlebrokers.pipeline.audience import Facts
 from battlebrokers.pipeline.buckets import bucket_at
+from battlebrokers.pipeline.steps.ledger import owed
 
 _GROUP = ("phase", "second", "fleet", "client_fleet", "qos")
 
@@ -52,7 +53,7 @@ def _with_last(rows: DataFrame) -> DataFrame:
 def _receiving(facts: Facts, journeys: DataFrame) -> DataFrame:
     """The delays of messages to their listeners; no delay means never arrived."""
     planned_ns, sent_ns, received_ns = F.col("planned_ns"), F.col("sent_ns"), F.col("received_ns")
-    live = journeys.where(F.col("outcome").isin("delivered", "lost") & ~F.col("retained"))
+    live = journeys.where(owed() & ~F.col("retained") & ~F.col("doubtful"))
     kinds = _kinds(live, response=received_ns - planned_ns, service=received_ns - sent_ns)
     if facts.fan_out <= 1:
         return kinds

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from battlebrokers.pipeline.audience import Facts
 from battlebrokers.pipeline.steps.ledger import owed
 
-_COUNTS = ("messages", "payload_bytes", "wire_bytes", "planned", "unsent", "held", "expected", "arrived")
+_COUNTS = ("messages", "payload_bytes", "wire_bytes", "planned", "unsent", "held", "expected", "arrived", "coming")
 _LONGEST_S = 1_000_000
 """A timeline longer than this has a broken clock in it: gaps are then left as they are."""
 
@@ -26,8 +26,12 @@ def timeline(
     so_far = (
         Window.partitionBy("side", "fleet").orderBy("second").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    return whole.withColumn("in_flight", F.sum(F.col("expected") - F.col("arrived")).over(so_far)).withColumn(
-        "phase", facts.timeframe.phase_at(facts.timeframe.begin_of_second(F.col("second")))
+    return whole.withColumns(
+        {
+            "in_flight": F.sum(F.col("expected") - F.col("arrived")).over(so_far),
+            "queued": F.sum(F.col("coming") - F.col("arrived")).over(so_far),
+            "phase": facts.timeframe.phase_at(facts.timeframe.begin_of_second(F.col("second"))),
+        }
     )
 
 
@@ -89,9 +93,12 @@ def _owed(facts: Facts, journeys: DataFrame) -> DataFrame:
             second_at(F.col("sent_ns")).alias("sent_at"),
             second_at(F.col("received_ns")).alias("arrived_at"),
         )
-        .agg(F.count("*").alias("n"))
+        .agg(
+            F.count("*").alias("n"),
+            F.count(F.when(F.col("outcome").isin("delivered", "overdue"), F.lit(1))).alias("coming"),
+        )
     )
-    return _spread(pairs, "deliver", sent_at={"expected": "n"}, arrived_at={"arrived": "n"})
+    return _spread(pairs, "deliver", sent_at={"expected": "n", "coming": "coming"}, arrived_at={"arrived": "n"})
 
 
 def _spread(counted: DataFrame, side: str, **moments: dict[str, str]) -> DataFrame:
