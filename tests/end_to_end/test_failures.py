@@ -95,6 +95,37 @@ def test_a_broker_that_stops_until_the_load_is_over_fails_and_its_p99_is_infinit
     assert summary.verdict in ("FAIL", "VOID"), "VOID only where this machine was late itself"
 
 
+@pytest.mark.alone
+def test_a_broker_frozen_to_the_end_does_not_hold_a_latency_with_the_few_messages_that_came(
+    tmp_path, analyst, mosquitto
+):
+    text = STEADY.format(qos=1, measure="4s").replace("drain: 10s", "drain: 2s") + 'expect: ["delivery_p99 < 2s"]\n'
+    broker = psutil.Process(mosquitto.process.pid)
+
+    def freeze(seen) -> None:
+        if seen.phase == "measure" and seen.share > 0.3:
+            broker.suspend()
+
+    try:
+        folder = run_for_real(
+            write_scenario(tmp_path, text), mosquitto.endpoints["tcp"], tmp_path / "runs", watch=freeze
+        )
+    finally:
+        broker.resume()
+    analyst.analyze(str(folder.path))
+    summary = build_summary(folder)
+    counts, response = summary.messages, summary.latency_ms.response
+    assert counts.indeterminate > 200, "sent and never acknowledged"
+    assert counts.overdue == 0, "nothing arrived any more: it is not merely slow"
+    assert response.n == counts.expected + summary.publishing.backlog
+    assert response.lost == counts.expected - counts.delivered + summary.publishing.backlog
+    assert "p99" in response.infinite
+    (judged,) = [one for one in summary.expectations if one.text == "delivery_p99 < 2s"]
+    assert judged.measured.startswith("∞")
+    assert judged.ok is not True
+    assert summary.verdict in ("FAIL", "VOID"), "VOID only where this machine was late itself"
+
+
 def test_a_broker_killed_mid_run_gives_a_report_and_exit_code_5(tmp_path, require_broker):
     require_broker("mosquitto")
     scenario = write_scenario(tmp_path, STEADY.format(qos=1, measure="20s"))

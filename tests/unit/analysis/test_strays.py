@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from battlebrokers.analysis.conclusion import draw_conclusion
+
+
+def summary_of(made):
+    return draw_conclusion(made.write()).summary
+
+
+def foreign_check(summary):
+    (check,) = [check for check in summary.trust.checks if check.id == "foreign-messages"]
+    return check
+
+
+def test_messages_of_another_run_void_a_run_and_name_the_likely_cause(make_run):
+    made = make_run().healthy()
+    made.ledger(fleet="", device=-1, unexpected=3200, foreign=3200, foreign_runs=3200)
+    summary = summary_of(made)
+    assert summary.verdict == "VOID"
+    (reason,) = summary.reasons
+    assert "3 200 of the arrivals were messages this run never sent" in reason
+    assert "with the header of another BattleBrokers run" in reason
+    assert "another run or publisher used the same broker and topics at the same time" in reason
+
+
+def test_messages_without_our_header_are_another_publishers(make_run):
+    made = make_run().healthy()
+    made.ledger(fleet="", device=-1, unexpected=50, foreign=50)
+    (reason,) = summary_of(made).reasons
+    assert "BattleBrokers" not in reason
+    assert "another publisher used the same broker" in reason
+
+
+def test_a_few_are_noted_and_let_pass(make_run):
+    made = make_run().healthy()
+    made.ledger(fleet="", device=-1, unexpected=10, foreign=10)
+    summary = summary_of(made)
+    assert (summary.verdict, foreign_check(summary).level) == ("PASS", "note")
+
+
+def test_our_own_messages_at_those_who_did_not_ask_are_the_brokers_fault(make_run):
+    made = make_run().healthy()
+    made.ledger(expected=0, unexpected=50)
+    summary = summary_of(made)
+    assert (summary.verdict, foreign_check(summary).level) == ("FAIL", "ok")
+    assert "50 messages of this run arrived where nobody had asked for them" in summary.reasons[0]
+
+
+@pytest.mark.parametrize("foreign", [0, 50])
+def test_who_expects_something_of_unexpected_decides(make_run, foreign):
+    made = make_run(expect=["unexpected < 100"]).healthy()
+    made.ledger(fleet="", device=-1, unexpected=50, foreign=foreign)
+    assert summary_of(made).verdict == "PASS"
