@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from battlebrokers.clock import SECOND_NS
-from battlebrokers.run.orchestrator import Glimpse, Orchestrator, RunRequest
+from battlebrokers.run.glimpse import Glimpse
+from battlebrokers.run.orchestrator import Orchestrator, RunRequest
 from battlebrokers.scenario.reader import read_scenario
 from battlebrokers.tables import DELIVERIES, OPERATIONS, RESOURCES, Table
 from battlebrokers.tables.manifest import Manifest, Phase

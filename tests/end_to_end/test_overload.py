@@ -41,7 +41,9 @@ def test_the_drain_goes_on_while_messages_arrive_and_nothing_is_lost(tmp_path, a
     assert 2 < drain_s < 20, "longer than `drain`, and not to its limit: everything had come"
     assert (counts.lost, counts.overdue, counts.indeterminate) == (0, 0, 0)
     assert counts.delivered == counts.expected == counts.sent
-    assert any(one.phase == "drain" and one.longest_s == 20 for one in seen), "a watching user sees how long it may take"
+    assert any(one.phase == "drain" and one.longest_s == 20 for one in seen), (
+        "a watching user sees how long it may take"
+    )
     # By plan all of it was delivered; in the time of the measure phase, only what the relay let through.
     assert summary.rates.delivered < 0.75 * summary.rates.sent
     assert summary.rates.delivered == pytest.approx(600, rel=0.15)

@@ -53,8 +53,8 @@ def a_message_that_arrives_is_delivered(world: World) -> Telling:
         "device": device, "seq": 0, "topic": topic, "share": None, "client": client, "fleet": "a-fleet",
         "client_fleet": "b-fleet", "qos": 0, "phase": "measure", "second": 3, "planned_ns": at(3.0),
         "sent_ns": at(3.001), "acked_ns": at(3.003), "received_ns": at(3.25), "outcome": "delivered",
-        "doubtful": False, "recovered": False, "late": False, "reordered": False, "duplicates": 0, "duplicates_flagged": 0,
-        "retained": False, "matched_by": "header", "payload_bytes": 100,
+        "doubtful": False, "recovered": False, "late": False, "reordered": False, "duplicates": 0,
+        "duplicates_flagged": 0, "retained": False, "matched_by": "header", "payload_bytes": 100,
     }  # fmt: skip
     (row,) = result.rows(LEDGER, device=device)
     assert row["promise_kept"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-
 from battlebrokers.analysis.facts import LOAD_PHASES, Facts, phase_ns, total, where
 from battlebrokers.clock import SECOND_NS
 

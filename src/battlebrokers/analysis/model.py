@@ -252,7 +252,9 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
     recorder_overflow: Annotated[int, _about("Events the recorder could not keep.")]
     clock_error_us: Annotated[float | None, _about("Bound of the clock error between workers; 0 on one clock.")]
     steal_percent: Annotated[float | None, _about("Highest CPU steal seen.")]
-    samples: Annotated[int, _about("Deliveries the percentiles rest on; sends, if nobody listens; connects, if nothing is sent.")]
+    samples: Annotated[
+        int, _about("Deliveries the percentiles rest on; sends, if nobody listens; connects, if nothing is sent.")
+    ]
     steady: Annotated[bool | None, _about("Whether latency had settled; null if the window is too short to say.")]
     checks: Annotated[list[Check], _about("Every question asked, in order.")]
 

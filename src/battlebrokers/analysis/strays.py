@@ -1,4 +1,4 @@
-"""Arrivals nobody asked for: somebody else's messages disturb the measurement, our own gone astray are the broker's fault.
+"""Arrivals nobody asked for: others' messages disturb the measurement, our own gone astray are the broker's fault.
 
 Called by `trust` and `summary`. Pure. A scenario that expects something of `unexpected` decides by itself.
 """

@@ -146,7 +146,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
         ),
         "receiving": small_frame(
             spark, "listener int, receiving boolean",
-            ((one, True) for one in sorted({one for client in receiving for one in memberships.get(client, (client,))})),
+            ((listener, True) for listener in _listeners_of(receiving, memberships)),
         ),
         "fleets": small_frame(
             spark, "role string, node int, fleet string", ((*node, fleet) for node, fleet in fleets.items())
@@ -194,7 +194,8 @@ def _topics(evidence: Evidence) -> _Topics:
     receiving = frozenset(row[1] for row in found if row[1] is not None)
     if len(names) > MAX_TOPICS:
         raise PipelineError(f"the run used {len(names)} topics, more than the {MAX_TOPICS} we can tell apart")
-    return _Topics(names, *(any(row[place] for row in found) for place in (2, 3, 4, 5)), receiving)
+    headerless, kept, wrong, stuck = (any(row[place] for row in found) for place in (2, 3, 4, 5))
+    return _Topics(names, headerless, kept, wrong, stuck, receiving)
 
 
 def _last_moments_ns(evidence: Evidence) -> int:
@@ -238,6 +239,11 @@ def _memberships(present: Attendance, listener_of_group: dict[str, int]) -> dict
         number = spell.client if spell.share is None else listener_of_group[spell.share]
         hears.setdefault(spell.client, {})[number] = None if own else spell.share
     return {client: listeners for client, listeners in hears.items() if any(listeners.values())}
+
+
+def _listeners_of(clients: Iterable[int], memberships: dict[int, dict[int, str | None]]) -> list[int]:
+    """Whom these clients hear for: themselves, or the groups they are in."""
+    return sorted({listener for client in clients for listener in memberships.get(client, (client,))})
 
 
 def _listeners(

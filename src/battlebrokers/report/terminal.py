@@ -133,9 +133,9 @@ def _ledger(summary: Summary) -> Text:
     counts = summary.messages
     if only_connected(summary):
         connects, broken = summary.actions["connect"], summary.actions.get("lost")
-        parts = [f"connects {format_count(connects.n)}", f"failed {format_count(connects.failed)}"]
-        parts.append(f"broken {format_count(broken.n if broken else 0)}")
-        return _line("LEDGER", "   ".join(parts), ("   nothing was to be sent", "dim"))
+        told = f"connects {format_count(connects.n)}   failed {format_count(connects.failed)}"
+        told += f"   broken {format_count(broken.n if broken else 0)}"
+        return _line("LEDGER", told, ("   nothing was to be sent", "dim"))
     if not counts.expected:
         acked = f"   acknowledged {format_count(counts.acked)}" if counts.acked else ""
         return _line("LEDGER", f"sent {format_count(counts.sent)}{acked}   nobody listens")
@@ -143,7 +143,17 @@ def _ledger(summary: Summary) -> Text:
         (f"expected {format_count(counts.expected)}   delivered {format_count(counts.delivered)}   ", ""),
         (f"lost {format_count(counts.lost)}", "bold red" if counts.lost else ""),
     ]
-    others = ("overdue", "indeterminate", "duplicates", "reordered", "late", "unexpected", "recovered", "retained", "wills")
+    others = (
+        "overdue",
+        "indeterminate",
+        "duplicates",
+        "reordered",
+        "late",
+        "unexpected",
+        "recovered",
+        "retained",
+        "wills",
+    )
     parts += [(f"   {name} {format_count(count)}", "") for name in others if (count := getattr(counts, name))]
     if counts.by_order:
         parts.append((f"   matched by topic and order {format_count(counts.by_order)}", ""))

@@ -62,8 +62,8 @@ def tiles(summary: Summary) -> list[Tile]:
         connects, broken = summary.actions["connect"], summary.actions.get("lost")
         held = f"of {format_count(connects.n)} connects"
         found.append(Tile("connected", format_count(connects.n - connects.failed), held, bool(connects.failed)))
-        lost = broken.n if broken else 0
-        found.append(Tile("broken", format_count(lost), "connections that broke later", bool(lost)))
+        broke = broken.n if broken else 0
+        found.append(Tile("broken", format_count(broke), "connections that broke later", bool(broke)))
     else:
         found.append(Tile("sent", format_rate(summary.rates.sent), f"of {format_rate(summary.rates.planned)} planned"))
         found.append(Tile("acknowledged", format_count(counts.acked), f"of {format_count(counts.sent)} sent"))
@@ -134,7 +134,12 @@ def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
         "unsent": "never left the device",
     }
     rows += [("publish", words, getattr(summary.publishing, name)) for name, words in publishing.items()]
-    ledger = {"lost": "lost", "overdue": "not delivered in time", "indeterminate": "indeterminate", "unexpected": "asked for by nobody"}
+    ledger = {
+        "lost": "lost",
+        "overdue": "not delivered in time",
+        "indeterminate": "indeterminate",
+        "unexpected": "asked for by nobody",
+    }
     rows += [("deliver", words, getattr(summary.messages, name)) for name, words in ledger.items()]
     counters = {
         "malformed": "malformed packets",

@@ -51,7 +51,10 @@ COUNTS: Final[dict[str, str]] = {
     "connect_failures": "connections that were refused or timed out",
     "subscribe_failures": "subscriptions that were refused or timed out",
 }
-RATES: Final[dict[str, str]] = {"sent_rate": "messages sent per second", "delivered_rate": "deliveries per second of the measure phase"}
+RATES: Final[dict[str, str]] = {
+    "sent_rate": "messages sent per second",
+    "delivered_rate": "deliveries per second of the measure phase",
+}
 METRICS: Final[tuple[str, ...]] = (
     *(f"{latency}_{statistic}" for latency in LATENCIES for statistic in STATISTICS),
     *COUNTS,

@@ -199,7 +199,10 @@ class Phases(Strict):
     warm_up: k.Duration = Field("0s", description="Load before the measurement.")
     measure: k.Duration = Field(description="Load that is measured.")
     cool_down: k.Duration = Field("0s", description="Load after the measurement, so that its end is not special.")
-    drain: k.Duration = Field("10s", description="Longest wait for messages still under way; while they keep arriving, up to ten times as long.")
+    drain: k.Duration = Field(
+        "10s",
+        description="Longest wait for messages still under way; while they keep arriving, up to ten times as long.",
+    )
     quiet: k.Duration = Field("2s", description="The drain ends early when nothing has arrived for this long.")
     until_silent: bool | None = Field(
         None, description="Whether the load ends early once every device has said all of its `at_most`."

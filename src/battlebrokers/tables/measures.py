@@ -38,7 +38,11 @@ LATENCIES = Table(
     layer="measures",
     about="How many messages fell into one latency bucket, per kind, phase, second, fleets and QoS.",
     columns=(
-        Column("kind", "string", "`response` (planned to received; a message of the backlog never is), `service` (sent to received), `lag` (planned to sent, messages not held by broker or window), `held` (planned to sent, held ones), `publish` (sent to acknowledged), `last` (planned to the last of all listeners of one message)."),
+        Column(
+            "kind",
+            "string",
+            "`response` (planned to received; a message of the backlog never is), `service` (sent to received), `lag` (planned to sent, messages not held by broker or window), `held` (planned to sent, held ones), `publish` (sent to acknowledged), `last` (planned to the last of all listeners of one message).",
+        ),
         Column("phase", "string", "Phase of the planned time."),
         Column("second", "int32", "Whole seconds from the start of the load to the planned time."),
         Column("fleet", "string", "The publishers' fleet."),
@@ -65,10 +69,18 @@ LEDGER = Table(
         Column("client", "int32", "The client; -1 for a shared group."),
         Column("topic", "string", "The topic.", nullable=True),
         Column("qos", "int8", "Effective QoS."),
-        Column("expected", "int64", "Messages this listener should get: expected = delivered + lost + overdue + indeterminate."),
+        Column(
+            "expected",
+            "int64",
+            "Messages this listener should get: expected = delivered + lost + overdue + indeterminate.",
+        ),
         Column("delivered", "int64", "Arrived at least once."),
         Column("lost", "int64", "Acknowledged (or QoS 0 and sent) and never seen."),
-        Column("overdue", "int64", "Not delivered in time: outstanding behind a gapless sequence that was still arriving when the drain ended."),
+        Column(
+            "overdue",
+            "int64",
+            "Not delivered in time: outstanding behind a gapless sequence that was still arriving when the drain ended.",
+        ),
         Column("indeterminate", "int64", "Never seen, and nobody can say whether it was lost."),
         Column("recovered", "int64", "Arrived though not acknowledged (part of delivered)."),
         Column("duplicates", "int64", "Further arrivals beyond the first."),
@@ -82,9 +94,17 @@ LEDGER = Table(
         Column("retained", "int64", "Kept messages among the delivered."),
         Column("by_order", "int64", "Matched by topic and order, for want of a header (part of delivered)."),
         Column("payload_bytes", "int64", "Payload bytes delivered, first arrivals only."),
-        Column("in_measure", "int64", "First arrivals that came while the measure phase lasted, whatever the phase of their planned time."),
+        Column(
+            "in_measure",
+            "int64",
+            "First arrivals that came while the measure phase lasted, whatever the phase of their planned time.",
+        ),
         Column("in_measure_bytes", "int64", "Payload bytes of those."),
-        Column("promise_kept", "bool", "Whether the QoS promise held: QoS 1 lost = 0; QoS 2 lost = 0 and no duplicates; QoS 0 promises nothing."),
+        Column(
+            "promise_kept",
+            "bool",
+            "Whether the QoS promise held: QoS 1 lost = 0; QoS 2 lost = 0 and no duplicates; QoS 0 promises nothing.",
+        ),
     ),
 )
 
@@ -93,7 +113,9 @@ TIMELINE = Table(
     layer="measures",
     about="One second of the load, per publishing fleet (sending side) or listening fleet (receiving side).",
     columns=(
-        Column("second", "int32", "Whole seconds since the start of the load; sending by sent time, receiving by arrival."),
+        Column(
+            "second", "int32", "Whole seconds since the start of the load; sending by sent time, receiving by arrival."
+        ),
         Column("phase", "string", "The phase that second began in."),
         Column("side", "string", "`publish` or `deliver`."),
         Column("fleet", "string", "The fleet on that side."),
@@ -102,9 +124,19 @@ TIMELINE = Table(
         Column("wire_bytes", "int64", "Their bytes on the protocol's wire."),
         Column("planned", "int64", "Messages the plan wanted in that second (publish side)."),
         Column("unsent", "int64", "Of the planned, how many never left (publish side)."),
-        Column("held", "int64", "Of the planned, how many had to wait for window, socket or connection (publish side)."),
-        Column("in_flight", "int64", "Deliveries still owed at the end of that second: expected so far minus delivered so far (deliver side)."),
-        Column("queued", "int64", "Of those in flight, the ones that arrived later or were overdue: what the broker had yet to deliver (deliver side)."),
+        Column(
+            "held", "int64", "Of the planned, how many had to wait for window, socket or connection (publish side)."
+        ),
+        Column(
+            "in_flight",
+            "int64",
+            "Deliveries still owed at the end of that second: expected so far minus delivered so far (deliver side).",
+        ),
+        Column(
+            "queued",
+            "int64",
+            "Of those in flight, the ones that arrived later or were overdue: what the broker had yet to deliver (deliver side).",
+        ),
     ),
 )
 
@@ -142,11 +174,19 @@ PUBLISHING = Table(
         Column("failed", "int64", "Messages that got no proper answer."),
         Column("unacked", "int64", "Sent, and the answer that was due never came."),
         Column("unsent", "int64", "Messages that never left."),
-        Column("backlog", "int64", "Of the unsent, those the broker held (window, socket or connection) until the load was over; not those due in its last 250 ms."),
+        Column(
+            "backlog",
+            "int64",
+            "Of the unsent, those the broker held (window, socket or connection) until the load was over; not those due in its last 250 ms.",
+        ),
         Column("shortfall", "int64", "Of the unsent, those nothing held: our own generator did not keep up."),
         Column("held_window", "int64", "Messages that waited because the in-flight window was full."),
         Column("held_socket", "int64", "Messages that waited because the broker did not read."),
-        Column("held_offline", "int64", "Messages that waited because the device was not connected, planned absence included."),
+        Column(
+            "held_offline",
+            "int64",
+            "Messages that waited because the device was not connected, planned absence included.",
+        ),
         Column("retries", "int64", "Times a message was sent again."),
         Column("unstamped", "int64", "Messages without header (too small or not wanted), matched by topic and order."),
         Column("payload_bytes", "int64", "Payload bytes of the sent ones."),
@@ -156,7 +196,12 @@ PUBLISHING = Table(
         Column("first_sent_ns", "int64", "First send.", nullable=True),
         Column("last_sent_ns", "int64", "Last send.", nullable=True),
         Column("last_acked_ns", "int64", "Last answer, good or bad.", nullable=True),
-        Column("last_received_ns", "int64", "Last first-arrival of any of them: total time runs from first send to here.", nullable=True),
+        Column(
+            "last_received_ns",
+            "int64",
+            "Last first-arrival of any of them: total time runs from first send to here.",
+            nullable=True,
+        ),
     ),
 )
 
