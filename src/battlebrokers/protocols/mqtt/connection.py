@@ -22,7 +22,7 @@ from battlebrokers.protocols.mqtt.malformed import (
     MalformedPacket,
 )
 from battlebrokers.protocols.mqtt.packets import V5, ConnAck, Disconnect
-from battlebrokers.protocols.wheel import TICK_S, Wheel
+from battlebrokers.protocols.wheel import TICK_S, Wheel, patience
 
 if TYPE_CHECKING:
     from battlebrokers.protocols.mqtt.link import MqttLink
@@ -32,12 +32,17 @@ WRITE_HIGH_BYTES = 256 * 1024
 WRITE_LOW_BYTES = 64 * 1024
 
 PING = b"\xc0\x00"
+SHORTEST_GRACE_S = 10.0
+"""How long an answer to PINGREQ may take, at least: a broker that is only busy is not dropped. With a longer keep-alive
+it may take that long. The specification names no time."""
 
 
 class Connection(Inbox):
     """The protocol of one TCP or TLS connection; `WebSocketConnection` adds a layer below."""
 
-    __slots__ = ("doubted", "ended", "keep_ticks", "paused", "sent_tick", "slot", "transport", "write")
+    __slots__ = (
+        "doubted", "ended", "grace_ticks", "keep_ticks", "paused", "sent_tick", "slot", "transport", "write",
+    )  # fmt: skip
 
     transport: asyncio.Transport
     write: Callable[[bytes], int | None]
@@ -48,7 +53,7 @@ class Connection(Inbox):
         """Somebody waits for the socket to be closed."""
         self.paused = False
         """The broker does not read as fast as we write."""
-        self.slot = self.keep_ticks = 0
+        self.slot = self.keep_ticks = self.grace_ticks = 0
         self.sent_tick = wheel.tick
         self.doubted = False
         """The broker's silence was too long the last time we looked."""
@@ -87,30 +92,42 @@ class Connection(Inbox):
         self.link.welcomed(self, answer, at_ns)
 
     def keep_alive(self, keep_alive_s: int) -> None:
-        """Speak at least that often from now on; 0 never."""
+        """Send at least that often from now on; 0 never."""
         # A little early, so that the PINGREQ is there before the broker's own clock says it is late.
         self.keep_ticks = max(1, int(keep_alive_s * 0.9 / TICK_S)) if keep_alive_s else 0
+        self.grace_ticks = patience(max(SHORTEST_GRACE_S, keep_alive_s))
         if self.keep_ticks:
             self.wheel.enter(self, self.wheel.tick + self.keep_ticks)
             self.sent_tick = self.heard_tick = self.wheel.tick
 
+    def reads_again(self) -> None:
+        """Reading goes on: the time in which nothing could be received does not count as the broker's silence."""
+        self.heard_tick = self.wheel.tick
+
     def beat(self) -> int:
-        """Silent too long? Called by the wheel; returns when to look again."""
+        """Send PINGREQ when it is due, and look for the broker's silence. Called by the wheel; returns when to look
+        again.
+
+        The keep-alive counts from what we sent last [MQTT-3.1.2-20], whatever we read. That the broker is silent is
+        judged only while we read: an answer that waits unread in the socket is no silence.
+        """
         now, keep = self.wheel.tick, self.keep_ticks
-        patience = max(5, keep // 2)
-        if not self.ping_tick:
-            quiet_since = min(self.sent_tick, self.heard_tick)
-            if now - quiet_since < keep:
-                return quiet_since + keep
-            self.ping_tick = now
-            self.doubted = False
+        reading = not self.link.reading_paused
+        # A publisher sends all the time and would never notice that nobody answers: it asks as well.
+        unheard = reading and not self.ping_tick and now - self.heard_tick >= keep
+        if unheard or now - self.sent_tick >= keep:
+            self.ping_tick = self.ping_tick or now
             self.send(PING)
-            return now + patience
-        # A reader we paused cannot hear; one that hears other things than PINGRESP is alive all the same.
-        if self.link.reading_paused or self.heard_tick > self.ping_tick:
-            self.ping_tick = now
+        following = self.sent_tick + keep
+        if not reading:
+            return following
+        if not self.ping_tick:
+            return min(following, self.heard_tick + keep)
+        # Whatever else the broker sends shows that it is alive.
+        late_tick = max(self.ping_tick, self.heard_tick) + self.grace_ticks
+        if now < late_tick:
             self.doubted = False
-            return now + patience
+            return min(following, late_tick)
         if not self.doubted:
             # When this very process was stalled, the answer may wait in the socket: read once more, then judge.
             self.doubted = True

@@ -234,6 +234,8 @@ class MqttLink(Sender):
 
     def resume_reading(self) -> None:
         """Take bytes again."""
+        if self.reading_paused and self.connection is not None:
+            self.connection.reads_again()
         self.reading_paused = False
         if self.connection is not None:
             self.connection.transport.resume_reading()

@@ -742,7 +742,8 @@ async def test_the_servers_keep_alive_wins(broker: ScriptedBroker):
 
 
 @pytest.mark.slow
-async def test_a_broker_that_fell_silent_is_given_up(broker: ScriptedBroker):
+async def test_a_broker_that_fell_silent_is_given_up(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("battlebrokers.protocols.mqtt.connection.SHORTEST_GRACE_S", 1.0)
     ear = Ear()
     link = make(broker, ear, keep_alive_s=1)
     peer = await joined(broker, link)
