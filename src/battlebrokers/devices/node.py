@@ -110,8 +110,7 @@ class Node:
         if self.connected:
             self.connected = False
             now_ns = self.stopwatch.now_ns()
-            await self.link.close()
-            self._operation("disconnect", now_ns, "ok")
+            await self._say_goodbye(now_ns)
         else:
             self.link.abort()
 
@@ -150,15 +149,20 @@ class Node:
                 self.link.abort()
                 self._operation("lost", now_ns, "ok", ended_ns=now_ns, detail="planned absence")
             else:
-                self._returning = loop.create_task(self._say_goodbye(now_ns))
+                self._returning = loop.create_task(self._say_goodbye(now_ns, "planned absence"))
             self._depart()
         loop.call_later(away.for_ns / SECOND_NS, self._return)
         if away.every_ns:
             loop.call_later(away.every_ns / SECOND_NS, self._leave)
 
-    async def _say_goodbye(self, started_ns: int) -> None:
-        await self.link.close()
-        self._operation("disconnect", started_ns, "ok", detail="planned absence")
+    async def _say_goodbye(self, started_ns: int, why: str = "") -> None:
+        try:
+            await self.link.close()
+        except LinkError as error:
+            code = error.code
+            self._operation("disconnect", started_ns, outcome_of(code), reason=code, detail=error.message)
+        else:
+            self._operation("disconnect", started_ns, "ok", detail=why)
 
     def _return(self) -> None:
         self._absent = False

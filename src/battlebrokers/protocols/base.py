@@ -379,7 +379,7 @@ class Link(abc.ABC):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Say goodbye properly and close."""
+        """Say goodbye properly and close. Raises LinkError when the peer may not have got the goodbye."""
 
     @abc.abstractmethod
     def abort(self) -> None:

@@ -26,6 +26,7 @@ _NOT_PROTOCOLS = frozenset(
         "phrase",
         "registry",
         "script",
+        "shutdown",
         "talk",
         "tls",
         "upgrade",

@@ -32,10 +32,10 @@ class Member(Protocol):
 class Wheel:
     """Slots of ticks, turned by one timer that runs only while somebody sits in a slot."""
 
-    __slots__ = ("_loop", "_origin_s", "_slots", "_timer", "tick")
+    __slots__ = ("_origin_s", "_slots", "_timer", "loop", "tick")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         # Ticks begin at 1 so that 0 can mean "none".
         self._origin_s = loop.time() - TICK_S
         self._slots: dict[int, set[Member]] = {}
@@ -50,7 +50,7 @@ class Wheel:
             if not self._slots:
                 # Never past a slot in which somebody waits: it would not be visited any more.
                 self.tick = self._now()
-            self._timer = self._loop.call_later(TICK_S, self._turn)
+            self._timer = self.loop.call_later(TICK_S, self._turn)
         member.slot = max(tick, self.tick + 1)
         self._slots.setdefault(member.slot, set()).add(member)
 
@@ -64,7 +64,7 @@ class Wheel:
         member.slot = 0
 
     def _now(self) -> int:
-        return int((self._loop.time() - self._origin_s) / TICK_S)
+        return int((self.loop.time() - self._origin_s) / TICK_S)
 
     def _turn(self) -> None:
         self._timer = None
@@ -81,7 +81,7 @@ class Wheel:
                 if following:
                     self.enter(member, following)
         if self._slots and self._timer is None:
-            self._timer = self._loop.call_later(TICK_S, self._turn)
+            self._timer = self.loop.call_later(TICK_S, self._turn)
 
 
 _wheels: WeakKeyDictionary[asyncio.AbstractEventLoop, Wheel] = WeakKeyDictionary()

@@ -14,6 +14,7 @@ import pytest
 from battlebrokers.clock import Anchor
 from battlebrokers.devices.node import Node
 from battlebrokers.devices.stopwatch import Stopwatch
+from battlebrokers.protocols import shutdown
 from battlebrokers.protocols.base import Endpoint, Failure, LinkOptions, TlsFiles
 from battlebrokers.protocols.registry import make_link
 from battlebrokers.record.recorder import Recorder
@@ -46,17 +47,27 @@ async def attempted(
     protocol: str, transport: str, port: int, folder: Path, ca: Path | None = None
 ) -> dict[str, object]:
     """What a node records of one connect."""
-    recorder = Recorder(folder, "worker-0")
-    watch = Stopwatch(Anchor.take(), recorder)
+    node = node_of(protocol, transport, port, folder, 0.5, ca)
+    assert not await node.connect()
+    (row,) = recorded(node, folder)
+    return row
+
+
+def node_of(
+    protocol: str, transport: str, port: int, folder: Path, timeout_s: float, ca: Path | None = None
+) -> Node:  # fmt: skip
+    watch = Stopwatch(Anchor.take(), Recorder(folder, "worker-0"))
     script = hub_script() if protocol == "websocket" else None
-    options = LinkOptions("c", connect_timeout_s=0.5, tls=TlsFiles(ca=ca) if ca else None, script=script)
+    options = LinkOptions("c", connect_timeout_s=timeout_s, tls=TlsFiles(ca=ca) if ca else None, script=script)
     link = make_link(protocol, Endpoint(transport, "127.0.0.1", port, "/"), options, watch)
     plan = ConnectionPlan(protocol, "", transport, "c", None, None, True, 0, 60, 65_535, 65_535, False, None, None)
-    node = Node(0, link, watch, plan, seed=1, away=None)
-    assert not await node.connect()
-    recorder.finish(watch.now_ns())
-    (row,) = pq.read_table(folder / OPERATIONS.folder).to_pylist()
-    return row
+    return Node(0, link, watch, plan, seed=1, away=None)
+
+
+def recorded(node: Node, folder: Path) -> list[dict[str, object]]:
+    node.stopwatch.recorder.finish(node.stopwatch.now_ns())
+    rows: list[dict[str, object]] = pq.read_table(folder / OPERATIONS.folder).to_pylist()
+    return rows
 
 
 @pytest.mark.parametrize("protocol", [name for name in TRANSPORTS if name != "http"])
@@ -97,3 +108,28 @@ async def test_tls_that_cannot_be_made_is_told_as_such(tmp_path: Path, protocol:
     async with server(lambda _, writer: writer.write(b"I speak no TLS\r\n"), context) as port:
         row = await attempted(protocol, TRANSPORTS[protocol][1], port, tmp_path / "run", authority.path)
     assert (row["outcome"], row["reason"]) == ("error", Failure.TLS)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_disconnect_that_had_to_be_cut_is_not_recorded_as_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
+) -> None:
+    monkeypatch.setattr(shutdown, "MOST_BYTES", 1 << 20 if clean else 1000)
+    written: list[asyncio.StreamWriter] = []
+
+    def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x20\x02\x00\x00")
+        written.append(writer)
+
+    async with server(greet) as port:
+        node = node_of("mqtt", "tcp", port, tmp_path, 60.0)
+        assert await node.connect()
+        node.link.pause_reading()
+        written[0].write(b"\xd0\x00" * 1000)
+        await written[0].drain()
+        if clean:
+            written[0].close()
+        await node.stop()
+    last = recorded(node, tmp_path)[-1]
+    assert last["kind"] == "disconnect"
+    assert (last["outcome"], last["reason"]) == (("ok", None) if clean else ("timeout", Failure.TIMEOUT))

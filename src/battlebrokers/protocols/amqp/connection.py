@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
     """The protocol of one TCP or TLS connection."""
 
     __slots__ = (
-        "_body_left", "_body_parts", "_content", "_mode", "_tail", "_topics", "_waiting", "_wire", "ended",
+        "_body_left", "_body_parts", "_content", "_mode", "_tail", "_topics", "_waiting", "_wire",
         "frame_max", "gone", "heard_tick", "heartbeat_ticks", "link", "paused", "returned", "sent_tick", "slot",
         "started", "transport", "wheel",
     )  # fmt: skip
@@ -73,7 +73,6 @@ class Connection(asyncio.Protocol):
         self.wheel = wheel
         self.started: asyncio.Future[None] | None = started
         """Resolved when the broker has let us in; None after that."""
-        self.ended: asyncio.Future[None] | None = None
         self.gone = False
         """Nothing is told from here on."""
         self.paused = False
@@ -103,8 +102,6 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
-        if self.ended is not None and not self.ended.done():
-            self.ended.set_result(None)
         if not self.gone:
             why = f"the connection broke: {exc}" if exc else "the broker closed the connection"
             self.end(why, Failure.TRUNCATED if self._tail else Failure.CLOSED)
@@ -147,9 +144,6 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read all whole frames of a chunk; deliveries are told together."""
         if self.gone:
-            # Our goodbye was answered; RabbitMQ then waits for us to close the socket.
-            if self.ended is not None and data.endswith(_CLOSE_OK):
-                self.transport.close()
             return
         at_ns = self.link.listener.now_ns()
         self.heard_tick = self.wheel.tick
@@ -384,6 +378,18 @@ class Connection(asyncio.Protocol):
         self.gone = True
         self._tail = b""
         self.wheel.leave(self)
+
+
+def close_answered() -> Callable[[bytes], bool]:
+    """Whether the broker's answer to our Connection.Close came; RabbitMQ then waits for us to close the socket."""
+    tail = b""
+
+    def answered(data: bytes) -> bool:
+        nonlocal tail
+        tail = (tail + data[-len(_CLOSE_OK) :])[-len(_CLOSE_OK) :]
+        return tail == _CLOSE_OK
+
+    return answered
 
 
 _CLOSE_OK = marshalled(0, commands.Connection.CloseOk())

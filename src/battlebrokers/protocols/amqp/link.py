@@ -13,7 +13,13 @@ from collections.abc import AsyncIterator, Sequence
 from pamqp import base, commands
 
 from battlebrokers.errors import InputError, LinkError
-from battlebrokers.protocols.amqp.connection import CONFIRM_CHANNEL, PLAIN_CHANNEL, PROBE_CHANNEL, Connection
+from battlebrokers.protocols.amqp.connection import (
+    CONFIRM_CHANNEL,
+    PLAIN_CHANNEL,
+    PROBE_CHANNEL,
+    Connection,
+    close_answered,
+)
 from battlebrokers.protocols.amqp.frames import key_of_filter, marshalled
 from battlebrokers.protocols.amqp.publisher import Publisher
 from battlebrokers.protocols.amqp.queues import Queue, queue_for, session_queue
@@ -31,11 +37,11 @@ from battlebrokers.protocols.base import (
 )
 from battlebrokers.protocols.phrase import plain
 from battlebrokers.protocols.script import Known, Say
+from battlebrokers.protocols.shutdown import shut_down
 from battlebrokers.protocols.tls import tls_context, why_unreachable
 from battlebrokers.protocols.wheel import wheel_of
 from battlebrokers.protocols.wrapping import Request, known_about, unwrapped
 
-GOODBYE_TIMEOUT_S = 2.0
 WILDCARDS_NOT_SUPPORTED = 0xA2
 
 Binding = tuple[str, str]
@@ -196,14 +202,8 @@ class AmqpLink(Publisher):
         connection = self._detach()
         if connection is None:
             return
-        connection.ended = asyncio.get_running_loop().create_future()
-        connection.transport.resume_reading()
         connection.write(last_words + marshalled(0, commands.Connection.Close(200, "goodbye", 0, 0)))
-        # The broker answers and closes; a paused or dead one is not waited for.
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(connection.ended, GOODBYE_TIMEOUT_S)
-            return
-        connection.transport.abort()
+        await shut_down(connection.transport, self._place, "connection.close", close_answered())
 
     def _last_words(self) -> bytes:
         script = self.script

@@ -22,6 +22,7 @@ from battlebrokers.protocols.mqtt.malformed import (
     MalformedPacket,
 )
 from battlebrokers.protocols.mqtt.packets import V5, ConnAck, Disconnect
+from battlebrokers.protocols.shutdown import Shutdown
 from battlebrokers.protocols.wheel import TICK_S, Wheel, patience
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Connection(Inbox):
     """The protocol of one TCP or TLS connection; `WebSocketConnection` adds a layer below."""
 
     __slots__ = (
-        "doubted", "ended", "grace_ticks", "keep_ticks", "paused", "sent_tick", "slot", "transport", "write",
+        "doubted", "grace_ticks", "keep_ticks", "paused", "sent_tick", "slot", "transport", "write",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -49,8 +50,6 @@ class Connection(Inbox):
 
     def __init__(self, link: MqttLink, wheel: Wheel, welcome: asyncio.Future[None]) -> None:
         super().__init__(link, wheel, welcome)
-        self.ended: asyncio.Future[None] | None = None
-        """Somebody waits for the socket to be closed."""
         self.paused = False
         """The broker does not read as fast as we write."""
         self.slot = self.keep_ticks = self.grace_ticks = 0
@@ -66,8 +65,6 @@ class Connection(Inbox):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
-        if self.ended is not None and not self.ended.done():
-            self.ended.set_result(None)
         if not self.gone:
             words = f"the connection broke: {exc}" if exc else "the broker closed the connection"
             self.end(words, Failure.TLS if isinstance(exc, ssl.SSLError) else Failure.CLOSED)
@@ -152,8 +149,8 @@ class Connection(Inbox):
         """Drop the socket and tell the link, once; `last_words` were just written and go out first."""
         self.leave()
         # Nobody reads last words when others wait before them already.
-        if last_words and not self.paused:
-            self.transport.close()
+        if last_words and not self.paused and not self.transport.is_closing():
+            Shutdown(self.transport, self.wheel.loop)
         else:
             self.transport.abort()
         if self.welcome is not None:
@@ -163,9 +160,8 @@ class Connection(Inbox):
             self.link.lost(self, detail, reason)
 
     def goodbye(self, last: bytes) -> None:
-        """Write the last packet and close when everything is out."""
+        """Write the last packet; who called shuts the connection down."""
         self.write(last)
-        self.transport.close()
 
     def leave(self) -> None:
         """From here on nothing of this connection is told."""

@@ -29,8 +29,7 @@ from battlebrokers.protocols.mqtt.sender import Sender
 from battlebrokers.protocols.mqtt.session import LAST_ID
 from battlebrokers.protocols.mqtt.transport import TRANSPORTS, connect, name_of
 from battlebrokers.protocols.mqtt.welcome import connect_packet, limits_of, refusal
-
-GOODBYE_TIMEOUT_S = 2.0
+from battlebrokers.protocols.shutdown import shut_down
 
 
 class MqttLink(Sender):
@@ -131,16 +130,12 @@ class MqttLink(Sender):
                 self.connection = None
 
     async def close(self) -> None:
-        """Say goodbye properly and close."""
+        """Send DISCONNECT and close; raises LinkError when the broker may not have got it."""
         connection = self._detach()
         if connection is None:
             return
-        connection.ended = asyncio.get_running_loop().create_future()
         connection.goodbye(encode(Disconnect(), self.version))
-        try:
-            await asyncio.wait_for(connection.ended, GOODBYE_TIMEOUT_S)
-        except TimeoutError:
-            connection.transport.abort()
+        await shut_down(connection.transport, name_of(self.endpoint), "DISCONNECT")
 
     def abort(self) -> None:
         """Drop the connection without a word, as a crash would."""

@@ -138,8 +138,10 @@ class ScriptedMqttLink(Talk):
         """Undo, log out, say goodbye properly and close."""
         await self.leave()
         if self._inner is not None:
-            await self._inner.close()
-            self.drop("the link was closed", Failure.CLOSED)
+            try:
+                await self._inner.close()
+            finally:
+                self.drop("the link was closed", Failure.CLOSED)
 
     def abort(self) -> None:
         """Drop the connection without a word, as a crash would."""

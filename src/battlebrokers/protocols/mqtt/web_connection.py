@@ -107,9 +107,8 @@ class WebSocketConnection(Connection):
             self.upgraded.set_result(None)
 
     def goodbye(self, last: bytes) -> None:
-        """Write the last MQTT packet and the close frame behind it, and close when both are out."""
+        """Write the last MQTT packet and the close frame behind it."""
         self.transport.write(wrap(last) + close_frame())
-        self.transport.close()
 
     def _write_wrapped(self, data: bytes) -> int:
         if len(data) <= LARGEST_FRAME_BYTES:

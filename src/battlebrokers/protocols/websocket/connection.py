@@ -33,7 +33,7 @@ _CODE_WORDS = {
 class Connection(asyncio.Protocol):
     """The protocol of one connection."""
 
-    __slots__ = ("ended", "gone", "handshake", "link", "messages", "paused", "request", "transport", "upgraded")
+    __slots__ = ("gone", "handshake", "link", "messages", "paused", "request", "transport", "upgraded")
 
     transport: asyncio.Transport
 
@@ -50,8 +50,6 @@ class Connection(asyncio.Protocol):
         """The server does not read as fast as we write."""
         self.gone = False
         """Nothing that happens here concerns the link any more."""
-        self.ended: asyncio.Future[None] | None = None
-        """Somebody waits for the socket to be closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected: ask for the upgrade."""
@@ -63,7 +61,6 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came in: everything in them arrived now."""
         if self.gone:
-            self._await_goodbye(data)
             return
         link = self.link
         at_ns = link.listener.now_ns()
@@ -136,8 +133,6 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
-        if self.ended is not None and not self.ended.done():
-            self.ended.set_result(None)
         if self.gone:
             return
         if isinstance(exc, ssl.SSLError):
@@ -163,18 +158,15 @@ class Connection(asyncio.Protocol):
             self.link.lost(self, detail, reason)
 
     def goodbye(self) -> None:
-        """Say that we close; the socket is closed when the server has said so, too."""
+        """Write our close frame; who called waits for the server's."""
         self.gone = True
         self.transport.write(close_frame())
 
-    def _await_goodbye(self, data: bytes) -> None:
-        if self.ended is None:
-            return
-        self.messages.feed(data)
-        if self.messages.fault is not None:
-            self.transport.abort()
-        elif self.messages.closed is not None:
-            self.transport.close()
+    def goodbye_answered(self, data: bytes) -> bool:
+        """Whether the server's close frame came, or what can never become one."""
+        messages = self.messages
+        messages.feed(data)
+        return messages.closed is not None or messages.fault is not None
 
     def drop(self) -> None:
         """Close without a word."""

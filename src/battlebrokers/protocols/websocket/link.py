@@ -25,7 +25,8 @@ from battlebrokers.protocols.base import (
 from battlebrokers.protocols.frames import wrap, wrap_all
 from battlebrokers.protocols.phrase import plain
 from battlebrokers.protocols.script import Script
-from battlebrokers.protocols.talk import GOODBYE_TIMEOUT_S, Talk, Values
+from battlebrokers.protocols.shutdown import shut_down
+from battlebrokers.protocols.talk import Talk, Values
 from battlebrokers.protocols.tls import tls_context, why_unreachable
 from battlebrokers.protocols.upgrade import Handshake, WebSocketFault, handshake_request, new_key
 from battlebrokers.protocols.websocket.connection import WRITE_HIGH_BYTES, Connection
@@ -81,7 +82,7 @@ class WebSocketLink(Talk):
 
     async def open(self) -> Opened:
         """Connect, upgrade and log in."""
-        endpoint, options = self.endpoint, self.options
+        options = self.options
         if options.script is None:
             raise LinkError(
                 "a WebSocket alone does not say how to publish",
@@ -89,7 +90,7 @@ class WebSocketLink(Talk):
             )
         if self.connection is not None:
             raise LinkError(f"{options.client_id} is already connected")
-        place = f"{endpoint.transport}://{endpoint.host}:{endpoint.port}{endpoint.path}"
+        place = self._place
         try:
             async with asyncio.timeout(options.connect_timeout_s):
                 connection = await self._connect(place)
@@ -110,6 +111,11 @@ class WebSocketLink(Talk):
             raise
         self.ready = True
         return Opened(session_present=False, reason=0, received_ns=self.heard_ns)
+
+    @property
+    def _place(self) -> str:
+        endpoint = self.endpoint
+        return f"{endpoint.transport}://{endpoint.host}:{endpoint.port}{endpoint.path}"
 
     async def _connect(self, place: str) -> Connection:
         endpoint, options, script = self.endpoint, self.options, self.script
@@ -170,15 +176,9 @@ class WebSocketLink(Talk):
         connection, self.connection = self.connection, None
         if connection is None:
             return
-        connection.ended = asyncio.get_running_loop().create_future()
         connection.goodbye()
         self.drop("the link was closed", Failure.CLOSED)
-        if self.reading_paused:
-            connection.transport.resume_reading()
-        try:
-            await asyncio.wait_for(connection.ended, GOODBYE_TIMEOUT_S)
-        except TimeoutError:
-            connection.transport.abort()
+        await shut_down(connection.transport, self._place, "close frame", connection.goodbye_answered)
 
     def abort(self) -> None:
         """Drop the connection without a word, as a crash would."""

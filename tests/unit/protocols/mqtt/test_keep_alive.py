@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def bench() -> Iterator[Bench]:
 
 
 def seconds_between(ticks: list[int]) -> list[float]:
-    return [(after - before) * TICK_S for before, after in zip(ticks, ticks[1:], strict=False)]
+    return [(after - before) * TICK_S for before, after in pairwise(ticks)]
 
 
 @pytest.mark.parametrize("paused", [True, False], ids=["reads nothing", "reads other things"])
