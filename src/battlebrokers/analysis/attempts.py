@@ -18,6 +18,7 @@ Attempt = tuple[str, str, str, str]
 WRONG_ARRIVALS = {
     "malformed": "packets from the broker were malformed",
     "unreadable": "notifications were not as the contender's file says",
+    "stray_acknowledgements": "acknowledgements of the broker named no message or request of ours",
 }
 """Counters of workers for what came in and was no message, and how that is told."""
 

@@ -86,7 +86,10 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}
     wrong_arrivals: Annotated[
         dict[str, int],
-        _about("What came in and was no message: `malformed` bytes, `unreadable` for the contender's file."),
+        _about(
+            "What came in and was no message: `malformed` bytes, `unreadable` for the contender's file, "
+            "`stray_acknowledgements` of nothing that was sent."
+        ),
     ] = {}
 
 

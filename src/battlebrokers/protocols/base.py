@@ -55,6 +55,8 @@ class Failure(IntEnum):
     UNEXPECTED = -6
     """A proper answer that does not say what the contender's file expects."""
     TLS = -7
+    NOT_RESENT = -8
+    """Sent on a connection that broke, and more than the broker allows on the next one: its fate is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +370,11 @@ class Link(abc.ABC):
     @abc.abstractmethod
     def unacknowledged(self) -> int:
         """Messages whose completion contract is still open."""
+
+    @property
+    def stray_acknowledgements(self) -> int:
+        """Acknowledgements of the peer that named nothing of ours, since the link was made."""
+        return 0
 
     @abc.abstractmethod
     def pause_reading(self) -> None:

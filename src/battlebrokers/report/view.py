@@ -144,6 +144,7 @@ def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
     counters = {
         "malformed": "malformed packets",
         "unreadable": "notifications that cannot be read",
+        "stray_acknowledgements": "acknowledgements of nothing that was sent",
         "recorder_overflow": "events not recorded",
         "connects_held": "connects that waited for earlier ones",
         "reconnects": "reconnects",

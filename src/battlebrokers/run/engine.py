@@ -235,6 +235,7 @@ class Engine:
             "recorder_overflow": self._recorder.overflow,
             "malformed": watch.wrong_arrivals[Failure.MALFORMED],
             "unreadable": watch.wrong_arrivals[Failure.UNEXPECTED],
+            "stray_acknowledgements": sum(node.link.stray_acknowledgements for node in nodes),
             "sent": watch.sent,
             "acked": watch.acked,
             "refused": watch.refused,

@@ -6,6 +6,7 @@ from battlebrokers.tables.base import Column, Table
 
 FAILURES: dict[int, str] = {
     -2: "timeout", -3: "closed", -4: "truncated", -5: "malformed", -6: "unexpected answer", -7: "TLS",
+    -8: "not sent again",
 }
 """What a negative `reason` stands for."""
 
@@ -25,7 +26,7 @@ PUBLISHES = Table(
         Column("sent_ns", "int64", "When it was handed to the transport; null if it never was.", nullable=True),
         Column("acked_ns", "int64", "When the completion contract was met (MQTT: QoS 1 PUBACK, QoS 2 PUBCOMP; HTTP: the response; …), or the message refused or failed; null if nothing answers or nothing was seen.", nullable=True),
         Column("outcome", "string", "`sent` (nobody answers), `acked`, `refused` (the broker said no), `failed` (no proper answer), `unacked` (in flight when written; see `acks`), `unsent` (never left the device)."),
-        Column("reason", "int16", "The broker's reason code or status if it gave one; of `failed`: -2 timeout, -3 closed, -4 truncated, -5 malformed, -6 unexpected, -7 TLS.", nullable=True),
+        Column("reason", "int16", "The broker's reason code or status if it gave one; of `failed`: -2 timeout, -3 closed, -4 truncated, -5 malformed, -6 unexpected, -7 TLS, -8 not sent again because the broker allows less than before.", nullable=True),
         Column("held", "string", "Why it could not leave when due: `no`, `window` (in-flight full), `socket` (broker not reading), `offline` (not connected), `away` (the plan keeps the device away); of `unsent` why it was still there when the load ended."),
         Column("retries", "int16", "How often it was sent again after a reconnect."),
         Column("payload_bytes", "int32", "Size of the payload, header included."),

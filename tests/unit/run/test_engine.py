@@ -102,6 +102,14 @@ async def test_a_connect_that_waits_for_others_counts_from_its_planned_time_and_
     assert due[1] < connects[0]["ended_ns"], "it was due before the first was let in"
 
 
+async def test_acknowledgements_of_nothing_are_counted_for_the_manifest(tmp_path):
+    async def with_a_stray_one() -> bytes:
+        return WELCOME + b"\x40\x02\x00\x09"
+
+    finished = await connected(tmp_path, THREE, with_a_stray_one)
+    assert finished.counters["stray_acknowledgements"] == 3
+
+
 async def test_where_last_wills_go_is_recorded(tmp_path):
     async def at_once() -> bytes:
         return WELCOME

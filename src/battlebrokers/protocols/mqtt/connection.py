@@ -18,10 +18,13 @@ from battlebrokers.protocols.mqtt.inbox import Inbox
 from battlebrokers.protocols.mqtt.malformed import (
     CLIENT_ID_INVALID,
     PROTOCOL_ERROR,
+    RECEIVE_MAXIMUM_EXCEEDED,
     UNSUPPORTED_VERSION,
     MalformedPacket,
 )
 from battlebrokers.protocols.mqtt.packets import V5, ConnAck, Disconnect
+from battlebrokers.protocols.mqtt.receiving import PUBACK
+from battlebrokers.protocols.mqtt.session import LAST_ID
 from battlebrokers.protocols.shutdown import Shutdown
 from battlebrokers.protocols.wheel import TICK_S, Wheel, patience
 
@@ -42,7 +45,8 @@ class Connection(Inbox):
     """The protocol of one TCP or TLS connection; `WebSocketConnection` adds a layer below."""
 
     __slots__ = (
-        "doubted", "grace_ticks", "keep_ticks", "paused", "sent_tick", "slot", "transport", "write",
+        "doubted", "grace_ticks", "keep_ticks", "most_open", "open_before",
+        "paused", "sent_tick", "slot", "transport", "write",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -54,6 +58,11 @@ class Connection(Inbox):
         """The broker does not read as fast as we write."""
         self.slot = self.keep_ticks = self.grace_ticks = 0
         self.sent_tick = wheel.tick
+        allowed = link.options.receive_maximum
+        self.most_open = allowed if link.version == V5 and allowed < LAST_ID else 0
+        """How many messages above QoS 0 the broker may have open; 0: as many as there are packet ids."""
+        self.open_before = len(link.session.incoming or ())
+        """QoS 2 messages of an earlier connection: each connection counts anew."""
         self.doubted = False
         """The broker's silence was too long the last time we looked."""
 
@@ -83,6 +92,23 @@ class Connection(Inbox):
         """Write and note that we spoke."""
         self.sent_tick = self.wheel.tick
         self.write(data)
+
+    def answer(self, frames: bytes) -> None:
+        """Write acknowledgements that one chunk of messages wants, unless these were more than we allow at once.
+
+        None of these messages was acknowledged when the broker sent the last of them [MQTT-3.3.4-9]; those of QoS 2
+        count until they are released.
+        """
+        if self.most_open:
+            self._count_open(frames)
+        self.send(frames)
+
+    def _count_open(self, frames: bytes) -> None:
+        unreleased = len(self.link.session.incoming or ()) - self.open_before
+        opened = frames[::4].count(PUBACK) + max(0, unreleased)
+        if opened > self.most_open:
+            words = f"the broker has {opened} messages open at once, we allow {self.most_open} (Receive Maximum)"
+            raise MalformedPacket(words, RECEIVE_MAXIMUM_EXCEEDED)
 
     def welcomed(self, answer: ConnAck, at_ns: int) -> None:
         """CONNACK came: what it means is the link's business."""

@@ -113,6 +113,10 @@ class Inbox(asyncio.Protocol):
         """Write and note that we spoke."""
 
     @abstractmethod
+    def answer(self, frames: bytes) -> None:
+        """Write acknowledgements of received messages, unless these were too many at once."""
+
+    @abstractmethod
     def welcomed(self, answer: ConnAck, at_ns: int) -> None:
         """CONNACK came."""
 
@@ -281,7 +285,7 @@ class Inbox(asyncio.Protocol):
             return False
         self.link.listener.arrived_many(self.link, at_ns, bulk.arrivals)
         if bulk.answers and not self.gone:
-            self.send(bulk.answers)
+            self.answer(bulk.answers)
         return True
 
     def _take_each(self, data: bytes, frames: Sequence[Frame], at_ns: int) -> None:
@@ -323,7 +327,7 @@ class Inbox(asyncio.Protocol):
             if tokens:
                 link.acknowledged(tokens, at_ns, Completion.ACKED, 0)
             if answers and not self.gone:
-                self.send(answers)
+                self.answer(answers)
 
     def _acknowledgement(self, first_byte: int, packet_id: int, reason: int, at_ns: int, tokens: list[int]) -> bytes:
         """Act on one acknowledgement; returns what to answer, collects tokens done without a remark."""

@@ -23,13 +23,16 @@ from battlebrokers.protocols.base import (
 )
 from battlebrokers.protocols.mqtt.connection import Connection
 from battlebrokers.protocols.mqtt.encode import encode
-from battlebrokers.protocols.mqtt.malformed import MalformedPacket
-from battlebrokers.protocols.mqtt.packets import ConnAck, Disconnect, FilterRequest, Packet, Subscribe, Unsubscribe
+from battlebrokers.protocols.mqtt.malformed import PACKET_TOO_LARGE, PROTOCOL_ERROR, MalformedPacket
+from battlebrokers.protocols.mqtt.packets import V5, ConnAck, Disconnect, FilterRequest, Packet, Subscribe, Unsubscribe
+from battlebrokers.protocols.mqtt.requests import cut_to_size
 from battlebrokers.protocols.mqtt.sender import Sender
 from battlebrokers.protocols.mqtt.session import LAST_ID
 from battlebrokers.protocols.mqtt.transport import TRANSPORTS, connect, name_of
 from battlebrokers.protocols.mqtt.welcome import connect_packet, limits_of, refusal
 from battlebrokers.protocols.shutdown import shut_down
+
+SESSION_OF_NOBODY = "it says that a session is present although a clean start was asked for [MQTT-3.2.2-2]"
 
 
 class MqttLink(Sender):
@@ -99,6 +102,9 @@ class MqttLink(Sender):
         if answer.reason:
             self._discard(made)
             raise refusal(answer, self.version, place)
+        if answer.session_present and self.options.clean:
+            self._discard(made)
+            raise LinkError(f"{place}: {SESSION_OF_NOBODY}", code=Failure.MALFORMED)
         if self.connection is not made:
             raise LinkError(f"{place} accepted the connection and closed it at once", code=Failure.CLOSED)
         expiry_s = answer.properties.session_expiry_s
@@ -108,6 +114,13 @@ class MqttLink(Sender):
         """CONNACK came: from here on the link is usable, whatever else is in the same chunk."""
         self.welcome_packet, self.welcome_ns = answer, at_ns
         if answer.reason:
+            connection.leave()
+            return
+        if answer.session_present and self.options.clean:
+            # Who has no session must close [MQTT-3.2.2-4]; in 3.1.1 it is a protocol violation [MQTT-4.8.0-1].
+            self.listener.malformed(self, SESSION_OF_NOBODY)
+            if self.version == V5:
+                connection.send(encode(Disconnect(PROTOCOL_ERROR), V5))
             connection.leave()
             return
         limits = self.limits = limits_of(answer)
@@ -160,7 +173,19 @@ class MqttLink(Sender):
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> list[Granted]:
-        """Ask for topics in one request; one answer each."""
+        """Ask for topics in one request, or several where the broker takes no larger packets; one answer each.
+
+        A filter too long for any packet the broker takes is refused without being sent.
+        """
+        filters = [wanted.wire_filter for wanted in subscriptions]
+        runs, too_large = cut_to_size(filters, 1, self.version, self.limits.maximum_packet_bytes)
+        granted = {place: Granted(subscriptions[place], -1, PACKET_TOO_LARGE) for place in too_large}
+        for run in runs:
+            answers = await self._subscribe(subscriptions[run.start : run.stop])
+            granted.update(zip(run, answers, strict=False))
+        return [granted[place] for place in range(len(subscriptions))]
+
+    async def _subscribe(self, subscriptions: Sequence[Subscription]) -> list[Granted]:
         filters = tuple(FilterRequest(wanted.wire_filter, wanted.qos) for wanted in subscriptions)
         reasons = await self._request("SUBSCRIBE", lambda packet_id: Subscribe(packet_id, filters))
         if len(reasons) != len(filters):
@@ -173,6 +198,15 @@ class MqttLink(Sender):
 
     async def unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
         """Stop them again."""
+        filters = [wanted.wire_filter for wanted in subscriptions]
+        runs, too_large = cut_to_size(filters, 0, self.version, self.limits.maximum_packet_bytes)
+        for run in runs:
+            await self._unsubscribe(subscriptions[run.start : run.stop])
+        if too_large:
+            words = f"{len(too_large)} filters are too long for the packets that {name_of(self.endpoint)} takes"
+            raise LinkError(f"UNSUBSCRIBE was not sent: {words}", code=PACKET_TOO_LARGE)
+
+    async def _unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
         filters = tuple(wanted.wire_filter for wanted in subscriptions)
         await self._request("UNSUBSCRIBE", lambda packet_id: Unsubscribe(packet_id, filters))
 
@@ -218,6 +252,11 @@ class MqttLink(Sender):
         for answer in (requests or {}).values():
             if not answer.done():
                 answer.set_exception(error)
+
+    @property
+    def stray_acknowledgements(self) -> int:
+        """Acknowledgements that named nothing of ours."""
+        return self.session.ignored
 
     # ── a slow reader ────────────────────────────────────────────────────────────────────────────────────────────
 

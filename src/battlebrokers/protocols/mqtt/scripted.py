@@ -70,7 +70,7 @@ class _Honest:
 class ScriptedMqttLink(Talk):
     """One device or client of a middleware behind an MQTT broker; listens to its own MQTT link."""
 
-    __slots__ = ("_inner", "_places_heard", "_reading_paused", "_replies")
+    __slots__ = ("_inner", "_places_heard", "_reading_paused", "_replies", "_strays_before")
 
     capabilities = _Honest()
 
@@ -80,6 +80,8 @@ class ScriptedMqttLink(Talk):
         self._replies = ""
         self._places_heard: dict[tuple[bytes, int], Heard] = {}
         self._reading_paused = False
+        self._strays_before = 0
+        """Of connections whose link was replaced."""
 
     # ── opening and closing ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -93,6 +95,7 @@ class ScriptedMqttLink(Talk):
             raise LinkError(error.message, hint=error.hint) from error
         # What waits for an answer of the middleware has failed with the old connection and must not be sent again.
         if self._inner is None or self.answered:
+            self._strays_before = self.stray_acknowledgements
             self._inner = MqttLink(self.endpoint, options, self)
             if self._reading_paused:
                 self._inner.pause_reading()
@@ -180,6 +183,11 @@ class ScriptedMqttLink(Talk):
         if self.answered:
             return len(self.pending)
         return self._inner.unacknowledged if self._inner is not None else 0
+
+    @property
+    def stray_acknowledgements(self) -> int:
+        """Acknowledgements of the broker that named nothing of ours."""
+        return self._strays_before + (self._inner.stray_acknowledgements if self._inner is not None else 0)
 
     def say(self, target: bytes, body: bytes) -> None:
         """Publish one message of a dialogue now."""

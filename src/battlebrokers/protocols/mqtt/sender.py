@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from battlebrokers.errors import LinkError
-from battlebrokers.protocols.base import Bytes2D, Completion, Held, Link, LinkOptions, Listener, Outgoing
+from battlebrokers.protocols.base import Bytes2D, Completion, Failure, Held, Link, LinkOptions, Listener, Outgoing
 from battlebrokers.protocols.mqtt.connection import WRITE_HIGH_BYTES, Connection
 from battlebrokers.protocols.mqtt.malformed import PACKET_TOO_LARGE, TOPIC_INVALID
 from battlebrokers.protocols.mqtt.packets import V5
@@ -124,7 +124,7 @@ class Sender(Link):
         """How many more messages may wait for acknowledgement; the window is never larger than the packet ids."""
         session = self.session
         left = self.window - len(session.unacked) - len(session.released)
-        return min(left, session.free_ids()) if session.requests else left
+        return min(left, session.free_ids()) if session.requests or session.retired else left
 
     @property
     def unacknowledged(self) -> int:
@@ -330,6 +330,22 @@ class Sender(Link):
             self.full = True
             self._resend()
 
+    def _forbidden(self, flight: Flight, packet_id: int) -> bool:
+        """Whether this broker takes less than the one the message was first sent to.
+
+        [MQTT-3.2.2-11] (QoS), [MQTT-3.2.2-14] (retain), [MQTT-3.2.2-15] (packet size).
+        """
+        limits = self.limits
+        if limits is DEFAULT_LIMITS:
+            return False
+        properties = NO_PROPERTIES_5 if self.version == V5 else NO_PROPERTIES_311
+        size = frame_bytes(flight.topic, flight.qos, properties, len(flight.payload(packet_id)))
+        return (
+            flight.qos > limits.maximum_qos
+            or (flight.retain and not limits.retain_available)
+            or size > limits.maximum_packet_bytes
+        )
+
     def _resend(self) -> None:
         """As much of the backlog as the broker's receive maximum and the transport take."""
         connection, backlog, session = self.connection, self.backlog, self.session
@@ -338,17 +354,25 @@ class Sender(Link):
             room = self.limits.receive_maximum - (session.in_flight - len(backlog))
             frames: list[bytes] = []
             tokens: list[int] = []
+            given_up: list[int] = []
             size = 0
             while backlog and room > len(frames) and size < WRITE_HIGH_BYTES:
                 packet_id = backlog.popleft()
                 flight = session.unacked.get(packet_id)
                 if flight is None:
                     continue
+                if self._forbidden(flight, packet_id):
+                    given_up.append(session.give_up(packet_id))
+                    continue
                 first_byte = PUBLISH | self.resend_flags | flight.qos << 1 | flight.retain
                 payloads = (flight.payload(packet_id),)
                 frames.append(joined_frames(flight.topic, first_byte, properties, payloads, packet_id))
                 tokens.append(flight.token_shift + packet_id)
                 size += len(frames[-1])
+            if given_up:
+                # It was sent once: what became of it nobody can say.
+                at_ns = self.listener.now_ns()
+                self.listener.acknowledged(self, given_up, at_ns, Completion.FAILED, Failure.NOT_RESENT)
             if not frames:
                 break
             connection.send(b"".join(frames))

@@ -43,7 +43,7 @@ class Flight:
 class Session:
     """Packet ids and delivery states of one client; outlives its connections."""
 
-    __slots__ = ("ignored", "incoming", "next_id", "released", "requests", "unacked")
+    __slots__ = ("ignored", "incoming", "next_id", "released", "requests", "retired", "unacked")
 
     def __init__(self) -> None:
         self.next_id = 1
@@ -55,6 +55,9 @@ class Session:
         """QoS 2 messages received and handed on, PUBREL awaited."""
         self.requests: dict[int, Future[tuple[int, ...]]] | None = None
         """SUBSCRIBE and UNSUBSCRIBE awaiting their answer."""
+        self.retired: set[int] | None = None
+        """Ids of QoS 2 messages that were given up: a broker that keeps the session may still hold them, and would
+        take another message under such an id for a repetition."""
         self.ignored = 0
         """Acknowledgements that named no message of ours."""
 
@@ -65,7 +68,7 @@ class Session:
 
     def free_ids(self) -> int:
         """How many packet ids are not in use."""
-        return LAST_ID - len(self.unacked) - len(self.released) - len(self.requests or ())
+        return LAST_ID - sum(map(len, (self.unacked, self.released, self.requests or (), self.retired or ())))
 
     def take_ids(self, count: int) -> list[range]:
         """`count` unused ids, as runs; nearly always one run. The caller has checked `free_ids`."""
@@ -79,7 +82,8 @@ class Session:
     def take_id(self) -> int:
         """One unused id."""
         taken = self.next_id
-        if taken in self.unacked or taken in self.released or (self.requests and taken in self.requests):
+        used = taken in self.unacked or taken in self.released or (self.requests and taken in self.requests)
+        if used or (self.retired and taken in self.retired):
             return self._search_ids(1)[0].start
         self.next_id = taken + 1 if taken < LAST_ID else 1
         return taken
@@ -156,6 +160,15 @@ class Session:
         del self.unacked[packet_id]
         return [flight.token_shift + packet_id]
 
+    def give_up(self, packet_id: int) -> int:
+        """An unacknowledged message cannot be sent again; its token."""
+        flight = self.unacked.pop(packet_id)
+        if flight.qos == 2:
+            if self.retired is None:
+                self.retired = set()
+            self.retired.add(packet_id)
+        return flight.token_shift + packet_id
+
     def admit(self, packet_id: int) -> bool:
         """A QoS 2 message came in: True the first time, False while its id is still held (a repetition)."""
         if self.incoming is None:
@@ -187,19 +200,21 @@ class Session:
             # Released messages are older than unacknowledged ones, and the promise for both is still open.
             self.unacked = {**self.released, **self.unacked}
             self.released = {}
-        self.incoming = None
+        self.incoming = self.retired = None
 
     def _unused(self, ids: range) -> bool:
         used = (self.unacked, self.released, self.requests)
+        if self.retired and not self.retired.isdisjoint(ids):
+            return False
         return all(not those or those.keys().isdisjoint(ids) for those in used)
 
     def _search_ids(self, count: int) -> list[range]:
-        unacked, released, requests = self.unacked, self.released, self.requests or {}
+        taken = self.unacked.keys() | self.released.keys() | (self.requests or {}).keys() | (self.retired or set())
         runs: list[range] = []
         candidate = self.next_id
         start = 0
         for _ in range(LAST_ID):
-            free = candidate not in unacked and candidate not in released and candidate not in requests
+            free = candidate not in taken
             if free:
                 start = start or candidate
                 count -= 1
