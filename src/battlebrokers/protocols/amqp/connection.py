@@ -19,6 +19,8 @@ from battlebrokers.protocols.amqp.frames import (
     BODY,
     DELIVER,
     FRAME,
+    FRAME_ERROR,
+    FRAME_OVERHEAD,
     HEADER,
     HEARTBEAT,
     HEARTBEAT_FRAME,
@@ -35,6 +37,7 @@ from battlebrokers.protocols.amqp.frames import (
     unmarshalled,
 )
 from battlebrokers.protocols.base import Arrivals, Completion, Failure
+from battlebrokers.protocols.shutdown import Shutdown
 from battlebrokers.protocols.wheel import TICK_S, Wheel
 
 if TYPE_CHECKING:
@@ -48,7 +51,6 @@ CONFIRM_CHANNEL = 2
 PROBE_CHANNEL = 3
 """Asks for things that may not exist; the broker closes it when they do not."""
 FEW = 8
-LARGEST_FRAME_BYTES = 1 << 20
 BEAT_TICKS = 5
 DUP = 8
 CHARACTER_ONE = ord("1")
@@ -158,8 +160,14 @@ class Connection(asyncio.Protocol):
                 kind, channel, length = FRAME.unpack_from(data, place)
                 start = place + 7
                 end = start + length
-                if length > LARGEST_FRAME_BYTES or kind not in (METHOD, HEADER, BODY, HEARTBEAT):
+                if kind not in (METHOD, HEADER, BODY, HEARTBEAT):
                     raise MalformedFrame(foreign(data[place : place + 8]))  # noqa: TRY301
+                if length + FRAME_OVERHEAD > self.frame_max:
+                    words = f"a frame of {length + FRAME_OVERHEAD} bytes is larger than the agreed {self.frame_max}"
+                    raise MalformedFrame(words, FRAME_ERROR)  # noqa: TRY301
+                if kind == HEARTBEAT and (channel or length):
+                    words = f"a heartbeat came on channel {channel} with {length} bytes in it"
+                    raise MalformedFrame(words, FRAME_ERROR)  # noqa: TRY301
                 if end >= size:
                     break
                 if data[end] != 0xCE:
@@ -202,7 +210,7 @@ class Connection(asyncio.Protocol):
                 place = end + 1
         except MalformedFrame as fault:
             self._tell(at_ns, data, arrivals)
-            self.fail(str(fault))
+            self.fail(fault)
             return
         self._tail = data[place:]
         if arrivals:
@@ -294,7 +302,8 @@ class Connection(asyncio.Protocol):
                     self.started.set_result(None)
             case commands.Connection.Close():
                 self.write(marshalled(0, commands.Connection.CloseOk()))
-                self.end(f"the broker closed the connection: {method.reply_text}", method.reply_code or 0, refused=True)
+                # What becomes of messages that are not confirmed yet, the broker does not say.
+                self.end(f"the broker closed the connection: {method.reply_text}", method.reply_code or 0)
             case commands.Channel.Close():
                 self._channel_closed(channel, method)
             case commands.Basic.Return():
@@ -328,7 +337,10 @@ class Connection(asyncio.Protocol):
         if channel == PROBE_CHANNEL:
             self.drop_requests(error, channel)
             return
-        self.end(f"the broker closed the channel: {method.reply_text}", method.reply_code or 0, refused=True)
+        # It closes for one publish; only when there is no other is it known for which.
+        refused = (method.class_id, method.method_id) == _PUBLISH and self.link.unacknowledged == 1
+        words = f"the broker closed the channel: {method.reply_text}"
+        self.end(words, method.reply_code or 0, refused=refused and channel == CONFIRM_CHANNEL)
 
     def drop_requests(self, error: LinkError, channel: int | None = None) -> None:
         """Nobody will answer what was asked."""
@@ -352,19 +364,24 @@ class Connection(asyncio.Protocol):
                 return 0
         return now + BEAT_TICKS
 
-    def fail(self, detail: str) -> None:
-        """The broker sent nonsense."""
+    def fail(self, fault: MalformedFrame) -> None:
+        """The broker sent nonsense: it is told where the specification wants that, then the connection ends."""
         if self.started is None:
-            self.link.listener.malformed(self.link, detail)
-        self.end(f"closed after malformed bytes: {detail}", Failure.MALFORMED)
+            self.link.listener.malformed(self.link, str(fault))
+        if fault.code and not self.gone:
+            self.write(marshalled(0, commands.Connection.Close(fault.code, f"FRAME_ERROR - {fault}", 0, 0)))
+        self.end(f"closed after malformed bytes: {fault}", Failure.MALFORMED, asked=bool(fault.code))
 
-    def end(self, detail: str, reason: int, *, refused: bool = False) -> None:
-        """Close the socket and tell the link, once."""
+    def end(self, detail: str, reason: int, *, refused: bool = False, asked: bool = False) -> None:
+        """Close the socket and tell the link, once; `asked`: our own close has still to be answered."""
         if self.gone:
             return
         self.leave()
         # What was written last (our goodbye) still goes out; then the socket closes.
-        self.transport.close()
+        if asked and not self.paused and not self.transport.is_closing():
+            Shutdown(self.transport, self.wheel.loop, close_answered())
+        else:
+            self.transport.close()
         error = LinkError(detail, code=reason)
         self.drop_requests(error)
         if self.started is not None:
@@ -392,6 +409,8 @@ def close_answered() -> Callable[[bytes], bool]:
     return answered
 
 
+_PUBLISH = (60, 40)
+"""The class and method of basic.publish."""
 _CLOSE_OK = marshalled(0, commands.Connection.CloseOk())
 _RETURNED = b"\x00returned"
 """Stands in place of a routing key while the content of a basic.return comes in."""

@@ -33,8 +33,15 @@ _HAS_TYPE, _HAS_ENCODING, _HAS_HEADERS, _HAS_MODE = 0x80, 0x40, 0x20, 0x10
 _SWAPPED = bytes.maketrans(b"/.", b"./")
 
 
+FRAME_ERROR = 501
+
+
 class MalformedFrame(ValueError):  # noqa: N818 - what came, not what we did
-    """The broker sent something that is no AMQP."""
+    """The broker sent something that is no AMQP; `code` is what it must be told, 0 when it must be told nothing."""
+
+    def __init__(self, detail: str, code: int = 0) -> None:
+        super().__init__(detail)
+        self.code = code
 
 
 def key_of_topic(topic: bytes) -> bytes:

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from pamqp import body, commands, header
+from pamqp import base, body, commands, header
+from pamqp.frame import marshal
 
 from battlebrokers.contenders.dialogue import scripts_of
 from battlebrokers.contenders.reader import parse_contender
 from battlebrokers.errors import LinkError
 from battlebrokers.protocols.amqp.link import AmqpLink
-from battlebrokers.protocols.base import Endpoint, Failure, Held, LinkOptions, Outgoing, Subscription
+from battlebrokers.protocols.base import Completion, Endpoint, Failure, Held, LinkOptions, Outgoing, Subscription
 from battlebrokers.protocols.registry import make_link
 from battlebrokers.protocols.script import Say, Script
 from support.amqp_server import AmqpServer, Peer
@@ -27,10 +28,21 @@ async def server() -> AsyncIterator[AmqpServer]:
         yield serving
 
 
-async def opened(server: AmqpServer, **options: object) -> tuple[AmqpLink, Ear, Peer]:
+class Ends(Ear):
+    """Keeps how each message ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[tuple[int, Completion, int]] = []
+
+    def acknowledged(self, link, tokens, at_ns, completion, reason) -> None:  # type: ignore[no-untyped-def]
+        self.ends += [(token, completion, reason) for token in tokens]
+
+
+async def opened(server: AmqpServer, ear: Ear | None = None, **options: object) -> tuple[AmqpLink, Ear, Peer]:
     """A link that is let in, and who serves it."""
     heartbeat = int(options.pop("heartbeat", 0))
-    ear = Ear()
+    ear = ear or Ear()
     settings = LinkOptions("me", connect_timeout_s=10.0, **options)  # type: ignore[arg-type]
     link = make_link("amqp", Endpoint("tcp", "127.0.0.1", server.port, ""), settings, ear)
     opening = asyncio.create_task(link.open())
@@ -168,6 +180,81 @@ async def test_a_closed_channel_refuses_with_the_brokers_code(server: AmqpServer
     assert ear.refused == [(3, 404)]
     assert ear.closings == [("the broker closed the channel: NOT_FOUND - no exchange", 404)]
     await peer.until("Channel.CloseOk")
+
+
+@pytest.mark.parametrize(
+    ("channel", "close"),
+    [
+        (0, commands.Connection.Close(320, "CONNECTION_FORCED", 0, 0)),
+        (0, commands.Connection.Close(541, "INTERNAL_ERROR", 60, 40)),
+        (2, commands.Channel.Close(404, "NOT_FOUND - no exchange", 60, 40)),
+    ],
+    ids=["forced", "internal error", "one of several publishes"],
+)
+async def test_publishes_whose_fate_a_close_leaves_open_have_failed_and_are_not_called_refused(
+    server: AmqpServer, channel: int, close: base.Frame
+):
+    ear = Ends()
+    link, _, peer = await opened(server, ear)
+    for token in (3, 4):
+        link.publish(one(token))
+    await peer.content()
+    peer.send(channel, close)
+    await until(lambda: ear.closings)
+    assert ear.closings[0][1] == close.reply_code  # type: ignore[attr-defined]
+    assert ear.ends == [(3, Completion.FAILED, Failure.CLOSED), (4, Completion.FAILED, Failure.CLOSED)]
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        # AMQP 0-9-1, 4.2.3: an oversized frame; 4.2.7: heartbeats belong to channel 0 and carry nothing.
+        (b"\x03\x00\x01\x00\x00\x1f\xf9", "a frame of 8193 bytes is larger than the agreed 8192"),
+        (b"\x08\x00\x01\x00\x00\x00\x00\xce", "a heartbeat came on channel 1 with 0 bytes in it"),
+        (b"\x08\x00\x00\x00\x00\x00\x01x\xce", "a heartbeat came on channel 0 with 1 bytes in it"),
+    ],
+)
+async def test_a_frame_error_is_told_with_501_before_the_connection_ends(server: AmqpServer, frame: bytes, words: str):
+    link, ear, peer = await opened(server)
+    peer.writer.write(frame + bytes(1_000_000 if len(frame) < 8 else 0))
+    closing = await peer.until("Connection.Close")
+    assert closing.reply_code == 501  # type: ignore[attr-defined]
+    assert ear.faults == [words]
+    assert ear.closings == [(f"closed after malformed bytes: {words}", Failure.MALFORMED)]
+    assert link.held is Held.OFFLINE
+    peer.send(0, commands.Connection.CloseOk())
+    assert await peer.reader.read() == b""
+
+
+async def test_a_frame_of_the_agreed_size_and_a_proper_heartbeat_are_taken(server: AmqpServer):
+    link, ear, peer = await opened(server)
+    await consuming(link, peer, "a")
+    whole = peer.deliver(1, "a", b"x" * 8184)
+    parts = [body.ContentBody(b"x" * 8184)]
+    start = whole[: whole.index(b"\x03\x00\x01\x00\x00")]
+    peer.writer.write(start + b"".join(marshal(part, 1) for part in parts) + b"\x08\x00\x00\x00\x00\x00\x00\xce")
+    await until(lambda: ear.messages)
+    assert len(ear.messages[0].payload) == 8184
+    assert not ear.faults
+    link.abort()
+
+
+async def test_a_slow_reader_reads_the_rest_before_its_socket_is_closed(server: AmqpServer):
+    link, ear, peer = await opened(server)
+    await consuming(link, peer, "a")
+    link.pause_reading()
+    for tag in range(1, 200):
+        peer.writer.write(peer.deliver(tag, "a", b"x" * 4000))
+    closing = asyncio.create_task(link.close())
+    await peer.until("Connection.Close")
+    done = marshal(commands.Connection.CloseOk(), 0)
+    peer.writer.write(done[:5])
+    await peer.writer.drain()
+    peer.writer.write(done[5:])
+    # A reset would raise here.
+    assert await peer.reader.read() == b""
+    await closing
+    assert not ear.closings
 
 
 async def test_the_brokers_goodbye_is_answered_and_told(server: AmqpServer):
