@@ -237,6 +237,8 @@ class EqualArrivals:
     payload_start: int
     payload_size: int
     wire_size: int
+    same_topic: bool = False
+    """All are known to have the topic of the first."""
 
     @property
     def flags(self) -> npt.NDArray[np.uint8]:

@@ -28,6 +28,7 @@ _NOT_PROTOCOLS = frozenset(
         "script",
         "talk",
         "tls",
+        "topic_rows",
         "upgrade",
         "wheel",
         "wrapping",
