@@ -164,7 +164,8 @@ class Inbox(asyncio.Protocol):
     def _learn(self, basket: Basket, usual: bytes, payload_bytes: int, size: int) -> None:
         """From here on messages like this one go into the basket."""
         self.alike, self.alike_bytes, self.put = usual + OURS, size, basket.put
-        self.alike_kind = basket.kind_of(self.link, usual[0] & 0x0F, payload_bytes, size)
+        # The length takes one byte and the topic's own length two.
+        self.alike_kind = basket.kind_of(self.link, usual[0] & 0x0F, payload_bytes, size, 4, len(self.usual_topic))
 
     def _put_few(self, data: bytes, alike: bytes) -> bool:
         """Few messages for the basket in one chunk; False when anything is different."""

@@ -47,6 +47,7 @@ _ANSWERED_BY = {"SUBSCRIBE": "SUBACK", "UNSUBSCRIBE": "UNSUBACK"}
 class MqttLink(Sender):
     """One MQTT client."""
 
+    keeps_topics = True
     __slots__ = ("client_id", "endpoint", "reading_paused", "welcome_ns", "welcome_packet")
 
     capabilities = Capabilities(
