@@ -28,7 +28,7 @@ def journey(result: Result, message: Message, **equal: Any) -> dict[str, Any]:
     return found
 
 
-_OTHERS = ("duplicates_flagged", "unexpected", "foreign", "late", "reordered", "retained", "by_order")
+_OTHERS = ("duplicates_flagged", "unexpected", "wrong_topic", "foreign", "late", "reordered", "retained", "by_order")
 
 
 def ledger(result: Result, device: int) -> dict[str, int]:
@@ -225,6 +225,87 @@ def a_message_of_another_run_is_told_from_one_of_ours_that_went_astray(world: Wo
     result = yield
     counts = ledger(result, device)
     assert (counts["unexpected"], counts["foreign"]) == (3, 2)
+
+
+@story
+def a_message_on_a_wrong_topic_is_delivered_to_nobody_and_lost(world: World) -> Telling:
+    topic, elsewhere = world.topic("right"), world.topic("wrong")
+    device, client = world.device("misled"), world.client(topic, elsewhere, fleet="misled-readers")
+    astray = world.publish(device, topic, 3.0, qos=1)
+    world.deliver(client, astray, 3.1, topic=elsewhere)
+    result = yield
+    rows = {row["outcome"]: row for row in journeys(result, astray)}
+    assert set(rows) == {"lost", "wrong_topic"}
+    assert (rows["lost"]["topic"], rows["lost"]["received_ns"]) == (topic, None)
+    assert rows["wrong_topic"]["topic"] == elsewhere
+    assert (rows["wrong_topic"]["client"], rows["wrong_topic"]["received_ns"]) == (client, at(3.1))
+    counts = ledger(result, device)
+    names = ("expected", "delivered", "lost", "wrong_topic", "unexpected", "duplicates")
+    assert [counts[name] for name in names] == [1, 0, 1, 1, 0, 0]
+    assert any(not row["promise_kept"] for row in result.rows(LEDGER, device=device))
+    (never,) = result.rows(LATENCIES, kind="response", client_fleet="misled-readers")
+    assert (never["bucket"], never["n"]) == (BUCKET_LOST, 1)
+
+
+@story
+def a_message_that_arrives_on_both_its_own_and_a_wrong_topic_is_delivered_once(world: World) -> Telling:
+    topic, elsewhere = world.topic("right"), world.topic("wrong")
+    device, client = world.device(), world.client(topic, elsewhere)
+    message = world.publish(device, topic, 3.0, qos=1)
+    world.deliver(client, message, 3.1, topic=elsewhere)
+    world.deliver(client, message, 3.2)
+    world.deliver(client, message, 3.3, topic=elsewhere, dup=True)
+    result = yield
+    assert journey(result, message, outcome="delivered")["received_ns"] == at(3.2)
+    counts = ledger(result, device)
+    assert [counts[name] for name in ("expected", "delivered", "lost", "wrong_topic", "duplicates")] == [1, 1, 0, 2, 0]
+
+
+@story
+def a_topic_recorded_though_it_is_the_right_one_changes_nothing(world: World) -> Telling:
+    topic = world.topic()
+    device, client = world.device(), world.client(topic)
+    message = world.publish(device, topic, 3.0, qos=1)
+    world.deliver(client, message, 3.1, topic=topic)
+    result = yield
+    assert journey(result, message)["outcome"] == "delivered"
+    assert ledger(result, device)["wrong_topic"] == 0
+
+
+@story
+def a_kept_message_on_a_wrong_topic_does_not_pay_for_the_right_one(world: World) -> Telling:
+    topic, elsewhere = world.topic("right"), world.topic("wrong")
+    device = world.device()
+    message = world.publish(device, topic, 2.5, qos=1, retain=True)
+    client = world.client(topic, subscribed=5.0)
+    world.deliver(client, message, 5.1, topic=elsewhere, retained=True)
+    result = yield
+    assert {row["outcome"] for row in journeys(result, message)} == {"lost", "wrong_topic"}
+
+
+@story
+def a_message_of_another_run_on_any_topic_is_foreign_and_not_on_a_wrong_topic(world: World) -> Telling:
+    topic, elsewhere = world.topic(), world.topic()
+    device, client = world.device(), world.client(topic, qos=0)
+    world.deliver(client, world.publish(device, topic, 3.0), 3.1)
+    theirs = Message(device, 19, at(3.0) + 54_321, topic, stamped=True, qos=0)
+    world.deliver(client, theirs, 3.2, topic=elsewhere)
+    result = yield
+    counts = ledger(result, device)
+    assert [counts[name] for name in ("delivered", "unexpected", "foreign", "wrong_topic")] == [1, 1, 1, 0]
+
+
+@story
+def a_shared_groups_message_on_a_wrong_topic_is_lost_to_the_group(world: World) -> Telling:
+    topic, elsewhere = world.topic("right"), world.topic("wrong")
+    device = world.device()
+    members = [world.client(topic, qos=1, share="g-misled") for _ in range(2)]
+    message = world.publish(device, topic, 3.0, qos=1)
+    world.deliver(members[1], message, 3.1, topic=elsewhere)
+    result = yield
+    assert {row["outcome"]: row["share"] for row in journeys(result, message)} == {
+        "lost": "g-misled", "wrong_topic": None,
+    }  # fmt: skip
 
 
 @story

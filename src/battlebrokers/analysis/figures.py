@@ -30,6 +30,7 @@ from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 
 _LEDGER_COUNTS = (
     "expected", "delivered", "lost", "overdue", "indeterminate", "duplicates", "reordered", "late", "unexpected",
+    "wrong_topic",
 )  # fmt: skip
 _MORE_COUNTS = ("recovered", "duplicates_flagged", "retained", "wills", "by_order", "foreign", "foreign_runs")
 

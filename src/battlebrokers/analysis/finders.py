@@ -251,6 +251,12 @@ def _oddities(_facts: Facts, summary: Summary) -> Iterator[Finding]:
         ),
         ("reordered", "notice", counts.reordered, "messages arrived after a later one of the same device and topic"),
         ("unexpected", "notice", counts.unexpected, "arrivals were asked for by nobody"),
+        (
+            "wrong_topic",
+            "critical",
+            counts.wrong_topic,
+            "arrivals were on another topic than their message was published on",
+        ),
         ("wills", "info", counts.wills, "arrivals were last wills of devices or clients that vanished"),
         ("late", "notice", counts.late, "messages arrived only after the load had ended"),
         ("duplicates", "info", permitted, "arrivals were duplicates, which QoS 0 and 1 permit"),

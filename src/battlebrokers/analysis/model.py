@@ -72,6 +72,10 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     unexpected: Annotated[int, _about("Arrivals nobody asked for.")]
     foreign: Annotated[int, _about("Of the unexpected, those this run never sent: of another run or publisher.")] = 0
     foreign_runs: Annotated[int, _about("Of the foreign, those with a header like ours: of another run.")] = 0
+    wrong_topic: Annotated[
+        int,
+        _about("Arrivals of messages of this run on another topic than their own: neither delivered nor unexpected."),
+    ] = 0
     recovered: Annotated[int, _about("Arrived though never acknowledged (part of delivered).")]
     late: Annotated[int, _about("Arrived only after the drain began (part of delivered).")]
     duplicates_flagged: Annotated[int, _about("Duplicates the broker marked with DUP.")]
@@ -193,6 +197,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     reordered: int
     late: int
     unexpected: int
+    wrong_topic: int = 0
     promise_kept: Annotated[bool, _about("Whether every pair of device and listener got what its QoS promises.")]
     response: Annotated[Percentiles, _about("Response latency of this group.")]
 

@@ -1,6 +1,7 @@
 """Arrivals nobody asked for: others' messages disturb the measurement, our own gone astray are the broker's fault.
 
-Called by `trust` and `summary`. Pure. A scenario that expects something of `unexpected` decides by itself.
+Called by `trust` and `summary`. Pure. A scenario that expects something of `unexpected` or `wrong_topic` decides by
+itself.
 """
 
 from __future__ import annotations
@@ -48,5 +49,15 @@ def judge_strays(texts: list[str], messages: Messages) -> list[Judged]:
     return [Judged(text=text, ok=False, measured=measured, value=float(count), source="promise")]
 
 
-def _decides(texts: list[str]) -> bool:
-    return any(text.split()[0].rstrip("<>=!") == "unexpected" for text in texts if text.split())
+def judge_topics(texts: list[str], messages: Messages) -> list[Judged]:
+    """What no scenario needs to say: messages arrive on their topic. Told only where one did not."""
+    count = messages.wrong_topic
+    if not count or _decides(texts, "wrong_topic"):
+        return []
+    measured = f"{format_count(count)} on a wrong topic"
+    text = "messages arrive on the topic they were published on"
+    return [Judged(text=text, ok=False, measured=measured, value=float(count), source="promise")]
+
+
+def _decides(texts: list[str], name: str = "unexpected") -> bool:
+    return any(text.split()[0].rstrip("<>=!") == name for text in texts if text.split())

@@ -20,7 +20,7 @@ from battlebrokers.analysis.facts import Facts, phase_ns, read_facts
 from battlebrokers.analysis.latency import latencies
 from battlebrokers.analysis.middleware import middleware
 from battlebrokers.analysis.model import Contender, PhaseSpan, Summary
-from battlebrokers.analysis.strays import judge_strays
+from battlebrokers.analysis.strays import judge_strays, judge_topics
 from battlebrokers.analysis.trust import judge_trust
 from battlebrokers.analysis.verdict import judge
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
@@ -60,6 +60,7 @@ def summarize(facts: Facts) -> Summary:
         *judge_publishes(expect, seen),
         *judge_admission(expect, facts),
         *judge_strays(expect, seen.messages),
+        *judge_topics(expect, seen.messages),
     ]
     verdict, reasons = judge(manifest.state, manifest.state_detail, trust, judged)
     if verdict == "VOID":  # shown, but not judged: nothing measured here says anything about the broker

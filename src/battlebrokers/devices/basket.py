@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from battlebrokers.devices.expected_topics import ExpectedTopics
 from battlebrokers.devices.header import headers_at
 from battlebrokers.protocols.base import Link
+from battlebrokers.protocols.topic_rows import rows_at
 from battlebrokers.record.delivery_log import DTYPE, WHOLE_ROW, DeliveryLog, filled_row
 from battlebrokers.tables.message_header import MAX_DEVICE
 
@@ -29,13 +31,21 @@ Rows = npt.NDArray[Any]
 class Basket:
     """Implements `protocols.base.Basket`; `sample` is told some response times for the live figures."""
 
-    def __init__(self, deliveries: DeliveryLog, clock_shift_ns: int, sample: Callable[[int], None]) -> None:
+    def __init__(
+        self, deliveries: DeliveryLog, clock_shift_ns: int, sample: Callable[[int], None],
+        topic_id: Callable[[str], int],
+    ) -> None:  # fmt: skip
+        self.expected: ExpectedTopics | None = None
+        """What topics are compared with; nothing where nobody knows them."""
+        self._topic_id = topic_id
         self._deliveries = deliveries
         self._shift_ns = clock_shift_ns
         self._sample = sample
-        self._kinds: dict[tuple[int, int, int, int], int] = {}
+        self._kinds: dict[tuple[int, int, int, int, int, int], int] = {}
         self._templates: Rows = np.zeros(64, dtype=WHOLE_ROW)
         """One row a kind, with everything filled in that its messages share."""
+        self._topic_places = np.zeros((64, 2), np.int64)
+        """Where the topic of a kind's messages begins in their frames, and its size; 0 where it is not compared."""
         # Lists, not arrays: to append a number to an array takes several times as long.
         self._arrived_ns: list[int] = []
         self._arrived_kinds: list[int] = []
@@ -45,16 +55,21 @@ class Basket:
         self.put = self._putter()
         deliveries.before_turn = self.empty
 
-    def kind_of(self, link: Link, flags: int, payload_bytes: int, wire_bytes: int) -> int:
+    def kind_of(
+        self, link: Link, flags: int, payload_bytes: int, wire_bytes: int, topic_at: int, topic_size: int
+    ) -> int:
         """The number to put such messages in with."""
         owner: Any = link.owner
-        shared = (int(owner.number), flags, payload_bytes, wire_bytes)
+        row = (int(owner.number), flags, payload_bytes, wire_bytes)
+        shared = (*row, topic_at, topic_size if link.keeps_topics else 0)
         kind = self._kinds.get(shared)
         if kind is None:
             kind = self._kinds[shared] = len(self._kinds)
             if kind == len(self._templates):
                 self._templates = np.concatenate([self._templates, np.zeros_like(self._templates)])
-            self._templates[kind : kind + 1] = filled_row(*shared)
+                self._topic_places = np.concatenate([self._topic_places, np.zeros_like(self._topic_places)])
+            self._templates[kind : kind + 1] = filled_row(*row)
+            self._topic_places[kind] = shared[4:]
         return kind
 
     def put_few(self, kind: int, frames: bytes, count: int) -> None:
@@ -82,9 +97,11 @@ class Basket:
         count = len(self._arrived_ns)
         if not count:
             return
-        rows = self._templates[np.fromiter(self._arrived_kinds, np.int64, count)].view(DTYPE)
+        kinds = np.fromiter(self._arrived_kinds, np.int64, count)
+        rows = self._templates[kinds].view(DTYPE)
         ends = np.cumsum(rows["wire_bytes"], dtype=np.int64)
-        headers = headers_at(b"".join(self._frames), ends - rows["payload_bytes"])
+        frames = b"".join(self._frames)
+        headers = headers_at(frames, ends - rows["payload_bytes"])
         received_ns = self._in_order(np.fromiter(self._arrived_ns, np.int64, count) + self._shift_ns)
         # A time that we cannot have written counts as none; as a signed number it is negative.
         planned_ns = np.maximum(headers["planned_ns"].astype(np.int64), -1)
@@ -92,12 +109,27 @@ class Basket:
         rows["planned_ns"] = planned_ns
         rows["seq"] = headers["seq"]
         rows["device"] = headers["word"] & MAX_DEVICE
+        if self.expected is not None:
+            self._name_others(self.expected, rows, frames, kinds, ends)
         del self._arrived_ns[:], self._arrived_kinds[:], self._frames[:]
         self._emptied += count
         self._deliveries.add_rows(rows)
         for place in range(0, count, _SAMPLED_EVERY):
             if not rows["flags"][place] & 1:
                 self._sample(int(received_ns[place]) - int(planned_ns[place]))
+
+    def _name_others(
+        self, expected: ExpectedTopics, rows: Rows, frames: bytes, kinds: Rows, ends: npt.NDArray[np.int64]
+    ) -> None:  # fmt: skip
+        """Record the topic of the messages that came on another one than theirs."""
+        places = self._topic_places[kinds]
+        starts, sizes = ends - rows["wire_bytes"] + places[:, 0], places[:, 1]
+        matrix = rows_at(frames, starts, sizes)
+        topics = (frames[start : start + size] for start, size in zip(starts.tolist(), sizes.tolist(), strict=True))
+        for place in expected.others(rows["device"], rows["seq"], matrix, sizes, topics).tolist():
+            start, size = int(starts[place]), int(sizes[place])
+            if size:
+                rows["topic"][place] = self._topic_id(frames[start : start + size].decode("utf-8", "replace"))
 
     def _in_order(self, at_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Messages of one chunk came at one instant; a nanosecond each keeps their order."""

@@ -9,12 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
+import numpy as np
 import numpy.typing as npt
 
 from battlebrokers.clock import Anchor
 from battlebrokers.devices.basket import Basket
+from battlebrokers.devices.expected_topics import ExpectedTopics
 from battlebrokers.devices.header import Headers, headers_at, headers_every, ours_at, ours_every
 from battlebrokers.protocols.base import Arrivals, Completion, EqualArrivals, Failure, Link
+from battlebrokers.protocols.topic_rows import rows_at, rows_every
 from battlebrokers.record.publish_log import OUTCOME_ACKED, OUTCOME_FAILED, OUTCOME_REFUSED
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.tables.message_header import HEADER, HEADER_BYTES, MAX_DEVICE, VERSION
@@ -60,7 +63,12 @@ class Stopwatch:
         self._deliveries = recorder.deliveries
         self._received = 0
         self._last_arrival_ns = 0
-        self.basket = Basket(recorder.deliveries, anchor.shift_ns, self._sample)
+        self.basket = Basket(recorder.deliveries, anchor.shift_ns, self._sample, recorder.topic_id)
+        self._expected: ExpectedTopics | None = None
+
+    def expect(self, topics: ExpectedTopics) -> None:
+        """From here on what arrives is compared with these; only messages on another topic are recorded with it."""
+        self._expected = self.basket.expected = topics
 
     @property
     def received(self) -> int:
@@ -97,11 +105,14 @@ class Stopwatch:
             word, seq, planned_ns = HEADER.unpack_from(payload)
             if planned_ns >> 63:
                 planned_ns = -1
-            self._deliveries.add(at_ns, owner.number, word & MAX_DEVICE, seq, planned_ns, -1, size, wire_size, flags)
+            device, expected, topic_id = word & MAX_DEVICE, self._expected, -1
+            if expected is not None and link.keeps_topics and expected.is_other(device, seq, topic):
+                topic_id = self._topic_id(topic)
+            self._deliveries.add(at_ns, owner.number, device, seq, planned_ns, topic_id, size, wire_size, flags)
             if not self._received & 63 and not flags & 1:
                 self._sample(at_ns - planned_ns)
         else:
-            topic_id = self.recorder.topic_id(bytes(topic).decode("utf-8", "replace"))
+            topic_id = self._topic_id(topic)
             self._deliveries.add(at_ns, owner.number, -1, -1, -1, topic_id, size, wire_size, flags)
         self._received += 1
         self._last_arrival_ns = at_ns
@@ -113,35 +124,66 @@ class Stopwatch:
         if isinstance(arrivals, EqualArrivals):
             start, step, size, count = arrivals.payload_start, arrivals.wire_size, arrivals.payload_size, arrivals.count
             if size >= HEADER_BYTES and ours_every(data, start, step, count):
-                self._heard_many(link, at_ns, headers_every(data, start, step, count), size, step, arrivals.flag)
+                self._heard_many(
+                    link, at_ns, headers_every(data, start, step, count), size, step, arrivals.flag, arrivals
+                )
                 return
         elif int(arrivals.payload_sizes.min()) >= HEADER_BYTES:
             headers = headers_at(data, arrivals.payload_starts)
             if ours_at(headers):
-                self._heard_many(link, at_ns, headers, arrivals.payload_sizes, arrivals.wire_sizes, arrivals.flags)
+                sizes, wires = arrivals.payload_sizes, arrivals.wire_sizes
+                self._heard_many(link, at_ns, headers, sizes, wires, arrivals.flags, arrivals)
                 return
-        for flags, topic_start, topic_size, start, size, wire in zip(
-            arrivals.flags.tolist(), arrivals.topic_starts.tolist(), arrivals.topic_sizes.tolist(),
-            arrivals.payload_starts.tolist(), arrivals.payload_sizes.tolist(), arrivals.wire_sizes.tolist(),
-            strict=True,
+        for flags, topic, start, size, wire in zip(
+            arrivals.flags.tolist(), arrivals.topics(), arrivals.payload_starts.tolist(),
+            arrivals.payload_sizes.tolist(), arrivals.wire_sizes.tolist(), strict=True,
         ):  # fmt: skip
-            topic = data[topic_start : topic_start + topic_size]
             self.arrived(link, at_ns, flags, topic, data[start : start + size], wire)
 
     def _heard_many(
-        self, link: Link, at_ns: int, headers: Headers, sizes: Numbers | int, wires: Numbers | int, flags: Numbers | int
-    ) -> None:
+        self, link: Link, at_ns: int, headers: Headers, sizes: Numbers | int, wires: Numbers | int,
+        flags: Numbers | int, arrivals: Arrivals | EqualArrivals,
+    ) -> None:  # fmt: skip
         owner = cast("Owner", link.owner)
         count = len(headers)
         at_ns = max(at_ns, self._last_arrival_ns + 1)
         planned_ns = headers["planned_ns"]
-        self._deliveries.add_many(
-            at_ns, owner.number, headers["word"] & MAX_DEVICE, headers["seq"], planned_ns, -1, sizes, wires, flags
-        )
+        devices, seqs, topics = headers["word"] & MAX_DEVICE, headers["seq"], cast("Numbers | int", -1)
+        if self._expected is not None and link.keeps_topics:
+            topics = self._others(self._expected, devices, seqs, arrivals)
+        self._deliveries.add_many(at_ns, owner.number, devices, seqs, planned_ns, topics, sizes, wires, flags)
         self._received += count
         self._last_arrival_ns = at_ns + count - 1
         self._sample(at_ns - int(planned_ns[count >> 1]))
         owner.heard(count)
+
+    def _others(
+        self, expected: ExpectedTopics, devices: Numbers, seqs: Numbers, arrivals: Arrivals | EqualArrivals
+    ) -> Numbers | int:
+        """The topics of the messages that came on another one than theirs, as numbers; -1 for all others."""
+        data = arrivals.data
+        if isinstance(arrivals, EqualArrivals):
+            start, size, step = arrivals.topic_start, arrivals.topic_size, arrivals.wire_size
+            if arrivals.same_topic:
+                others = expected.others_than(devices, seqs, data[start : start + size])
+            else:
+                rows = rows_every(data, start, step, arrivals.count, size)
+                others = expected.others(devices, seqs, rows, np.full(arrivals.count, size), arrivals.topics())
+        else:
+            sizes = arrivals.topic_sizes
+            rows_or_none = rows_at(data, arrivals.topic_starts, sizes)
+            others = expected.others(devices, seqs, rows_or_none, sizes, arrivals.topics())
+        if not len(others):
+            return -1
+        topics = np.full(len(devices), -1, np.int32)
+        wanted = set(others.tolist())
+        for place, topic in enumerate(arrivals.topics()):
+            if place in wanted:
+                topics[place] = self._topic_id(topic)
+        return topics
+
+    def _topic_id(self, topic: bytes) -> int:
+        return self.recorder.topic_id(bytes(topic).decode("utf-8", "replace"))
 
     def writable(self, link: Link) -> None:
         """Tell the device that it may go on."""

@@ -47,6 +47,8 @@ class Facts:
     """Into how many parts the messages are split when they are brought together."""
     has_headerless: bool
     """Some arrivals carry no header: match them by order."""
+    has_named: bool
+    """Some arrivals that carry a header were recorded with their topic: it may be a wrong one."""
     has_retained: bool
     """Some messages were published to be kept."""
     has_failures: bool
@@ -70,6 +72,7 @@ class Facts:
 class _Topics:
     names: list[str]
     has_headerless: bool
+    has_named: bool
     has_retained: bool
     has_failures: bool
     has_backlog: bool
@@ -107,6 +110,7 @@ def audience(spark: SparkSession, evidence: Evidence) -> tuple[Facts, dict[str, 
         is_small=is_small(evidence.rows(PUBLISHES) + evidence.rows(DELIVERIES)),
         partitions=max(1, min(4000, rows // _ROWS_PER_PARTITION)),
         has_headerless=topics.has_headerless,
+        has_named=topics.has_named,
         has_retained=topics.has_retained,
         has_failures=topics.has_failures or bool(evidence.rows(ACKS)),
         has_backlog=topics.has_backlog,
@@ -174,6 +178,7 @@ def _topics(evidence: Evidence) -> _Topics:
     published = evidence.frame(PUBLISHES).select(
         "topic",
         F.lit(False).alias("headerless"),
+        F.lit(False).alias("named"),
         F.col("retain").alias("kept"),
         F.col("outcome").isin("refused", "failed").alias("wrong"),
         ((F.col("outcome") == "unsent") & (F.col("held") != "no")).alias("stuck"),
@@ -183,19 +188,20 @@ def _topics(evidence: Evidence) -> _Topics:
     arrived = evidence.frame(DELIVERIES).select(
         F.lit(None).cast("string").alias("topic"),
         (F.col("device") < 0).alias("headerless"),
+        ((F.col("device") >= 0) & F.col("topic").isNotNull()).alias("named"),
         F.lit(False).alias("kept"),
         F.lit(False).alias("wrong"),
         F.lit(False).alias("stuck"),
         F.when(at_the_end, F.col("client")).alias("receiving"),
     )
-    flags = [F.max(name) for name in ("headerless", "kept", "wrong", "stuck")]
+    flags = [F.max(name) for name in ("headerless", "named", "kept", "wrong", "stuck")]
     found = published.union(arrived).groupBy("topic", "receiving").agg(*flags).collect()
     names = sorted(row[0] for row in found if row[0] is not None)
     receiving = frozenset(row[1] for row in found if row[1] is not None)
     if len(names) > MAX_TOPICS:
         raise PipelineError(f"the run used {len(names)} topics, more than the {MAX_TOPICS} we can tell apart")
-    headerless, kept, wrong, stuck = (any(row[place] for row in found) for place in (2, 3, 4, 5))
-    return _Topics(names, headerless, kept, wrong, stuck, receiving)
+    headerless, named, kept, wrong, stuck = (any(row[place] for row in found) for place in (2, 3, 4, 5, 6))
+    return _Topics(names, headerless, named, kept, wrong, stuck, receiving)
 
 
 def _last_moments_ns(evidence: Evidence) -> int:

@@ -35,6 +35,7 @@ from battlebrokers.pipeline.steps.journeys import journey, last_published
 from battlebrokers.pipeline.steps.kept import claim_kept, kept_journeys, owe_kept
 from battlebrokers.pipeline.steps.latencies import latencies
 from battlebrokers.pipeline.steps.ledger import ledger
+from battlebrokers.pipeline.steps.misdirected import misdirected, misdirected_journeys, right_topics
 from battlebrokers.pipeline.steps.mixed import mixed_arrivals
 from battlebrokers.pipeline.steps.publishes import settle
 from battlebrokers.pipeline.steps.publishing import publishing
@@ -72,6 +73,7 @@ _SIDE_BY_SIDE = 3
 
 _RETAINED = attrgetter("has_retained")
 _HEADERLESS = attrgetter("has_headerless")
+_NAMED = attrgetter("has_named")
 _MIXED = attrgetter("has_mixed")
 _BACKLOG = attrgetter("has_backlog")
 _CUT_SHORT = attrgetter("was_cut_short")
@@ -96,6 +98,15 @@ STEPS = (
     Step("expectations", expect, ("publishes", "routes", "spells")),
     # Messages the broker did not take.
     Step("backlog", backlog, ("facts", "publishes", "routes", "spells", "listeners", "fleets"), needed=_BACKLOG),
+    # Messages that came on another topic than theirs are taken out before arrivals are laid beside expectations.
+    Step("misdirected", misdirected, ("deliveries_recorded", "publishes"), needed=_NAMED),
+    Step("deliveries", right_topics, ("deliveries_recorded", "misdirected"), needed=_NAMED),
+    Step(
+        "misdirected_journeys",
+        misdirected_journeys,
+        ("facts", "misdirected", "listeners", "fleets"),
+        needed=_NAMED,
+    ),
     # Messages the broker kept for those who come later.
     Step("owed_kept", owe_kept, ("publishes", "routes", "subscriptions"), needed=_RETAINED),
     Step("kept_arrivals", claim_kept, ("deliveries", "connections", "owed_kept", "topics"), needed=_RETAINED),
@@ -128,10 +139,10 @@ STEPS = (
         "journeys",
         journey,
         ("facts", "expectations", "arrivals", "listeners", "fleets", "topics"),
-        ("last_published", "kept_journeys", "untraced_journeys", "receiving"),
+        ("last_published", "kept_journeys", "untraced_journeys", "receiving", "misdirected_journeys"),
         makes=JOURNEYS,
     ),
-    Step("timeline", timeline, ("facts", "publishes", "deliveries", "journeys", "fleets"), makes=TIMELINE),
+    Step("timeline", timeline, ("facts", "publishes", "deliveries_recorded", "journeys", "fleets"), makes=TIMELINE),
     Step("latencies", latencies, ("facts", "publishes", "journeys", "fleets"), ("backlog",), makes=LATENCIES),
     Step("publishing", publishing, ("facts", "publishes", "journeys", "fleets"), makes=PUBLISHING),
     Step("failures", failures, ("facts", "publishes", "fleets"), makes=FAILURES),
@@ -227,10 +238,12 @@ class _Walk:
 
     def _look(self) -> Facts:
         facts, small = audience(self._spark, self._evidence)
+        deliveries = facts.gather(self._evidence.frame(DELIVERIES))
         self._frames = {
             **small,
             "recorded_publishes": facts.gather(self._evidence.frame(PUBLISHES)),
-            "deliveries": facts.gather(self._evidence.frame(DELIVERIES)),
+            "deliveries": deliveries,
+            "deliveries_recorded": deliveries,
             "operations": facts.gather(self._evidence.frame(OPERATIONS)),
             "resources": facts.gather(self._evidence.frame(RESOURCES)),
         }

@@ -7,7 +7,7 @@ listener's own clock the moment the bytes came in. It computes no latency and ke
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -222,6 +222,11 @@ class Arrivals:
     payload_sizes: npt.NDArray[np.int64]
     wire_sizes: npt.NDArray[np.int64]
 
+    def topics(self) -> Iterator[bytes]:
+        """The topic of each."""
+        starts, sizes = self.topic_starts.tolist(), self.topic_sizes.tolist()
+        return (self.data[start : start + size] for start, size in zip(starts, sizes, strict=True))
+
 
 @dataclass(slots=True)
 class EqualArrivals:
@@ -239,6 +244,13 @@ class EqualArrivals:
     payload_start: int
     payload_size: int
     wire_size: int
+    same_topic: bool = False
+    """All are known to have the topic of the first."""
+
+    def topics(self) -> Iterator[bytes]:
+        """The topic of each."""
+        starts = range(self.topic_start, self.topic_start + self.count * self.wire_size, self.wire_size)
+        return (self.data[start : start + self.topic_size] for start in starts)
 
     @property
     def flags(self) -> npt.NDArray[np.uint8]:
@@ -311,8 +323,10 @@ class Basket(Protocol):
     def put_few(self, kind: int, frames: bytes, count: int) -> None:
         """Several of one kind that came in now, one right behind the other."""
 
-    def kind_of(self, link: Link, flags: int, payload_bytes: int, wire_bytes: int) -> int:
-        """The number of a kind."""
+    def kind_of(
+        self, link: Link, flags: int, payload_bytes: int, wire_bytes: int, topic_at: int, topic_size: int
+    ) -> int:
+        """The number of a kind; its frames have their topic at that place."""
 
 
 class Link(abc.ABC):
@@ -325,6 +339,8 @@ class Link(abc.ABC):
     __slots__ = ("basket", "owner", "structure_bytes", "url_bytes")
 
     capabilities: Capabilities
+    keeps_topics: bool = False
+    """Whether what arrives carries the very topic it was published on, so that the two may be compared."""
     structured: bool = False
     """Whether a message is wrapped: then `structure_bytes` and `url_bytes` tell the sizes of one of the last batch."""
     owner: object

@@ -29,6 +29,7 @@ _NOT_PROTOCOLS = frozenset(
         "shutdown",
         "talk",
         "tls",
+        "topic_rows",
         "upgrade",
         "wheel",
         "wrapping",

@@ -71,7 +71,7 @@ class DeliveryLog:
         self, received_ns: int, client: int, device: int, seq: int, planned_ns: int, topic: int, payload_bytes: int,
         wire_bytes: int, mqtt_flags: int,
     ) -> None:  # fmt: skip
-        """Record one arrival; `topic` is -1 when the header identifies the message."""
+        """Record one arrival; `topic` is -1 when the header identifies the message and it came on its topic."""
         chunk = self._current
         used = chunk.used
         if used == chunk.capacity:
@@ -89,7 +89,7 @@ class DeliveryLog:
         chunk.used = used + 1
 
     def add_many(
-        self, received_ns: int, client: int, device: Numbers, seq: Numbers, planned_ns: Numbers, topic: int,
+        self, received_ns: int, client: int, device: Numbers, seq: Numbers, planned_ns: Numbers, topic: Numbers | int,
         payload_bytes: Numbers | int, wire_bytes: Numbers | int, mqtt_flags: Numbers | int,
     ) -> None:  # fmt: skip
         """Record many arrivals of one client at one instant; a plain number is that of all of them."""
@@ -97,7 +97,7 @@ class DeliveryLog:
         flags = mqtt_flags if isinstance(mqtt_flags, int) else 0
         template = self._template
         ROW.pack_into(
-            template.buffer, 0, received_ns, 0, 0, client, 0, topic,
+            template.buffer, 0, received_ns, 0, 0, client, 0, topic if isinstance(topic, int) else -1,
             payload_bytes if isinstance(payload_bytes, int) else 0, wire_bytes if isinstance(wire_bytes, int) else 0,
             (flags >> 1) & 3, flags & 9,
         )  # fmt: skip
@@ -122,6 +122,8 @@ class DeliveryLog:
             columns["planned_ns"][start:end] = planned_ns[piece]
             columns["seq"][start:end] = seq[piece]
             columns["device"][start:end] = device[piece]
+            if not isinstance(topic, int):
+                columns["topic"][start:end] = topic[piece]
             if not isinstance(payload_bytes, int):
                 columns["payload_bytes"][start:end] = payload_bytes[piece]
             if not isinstance(wire_bytes, int):

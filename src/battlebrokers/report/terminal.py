@@ -143,6 +143,8 @@ def _ledger(summary: Summary) -> Text:
         (f"expected {format_count(counts.expected)}   delivered {format_count(counts.delivered)}   ", ""),
         (f"lost {format_count(counts.lost)}", "bold red" if counts.lost else ""),
     ]
+    if counts.wrong_topic:
+        parts.append((f"   wrong topic {format_count(counts.wrong_topic)}", "bold red"))
     others = (
         "overdue",
         "indeterminate",

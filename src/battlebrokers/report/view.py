@@ -102,6 +102,7 @@ def ledger_rows(pool: Pool) -> list[dict[str, Any]]:
     """The ledger of a contender by group, summed over its runs, with a total."""
     names = (
         "expected", "delivered", "lost", "overdue", "indeterminate", "duplicates", "reordered", "late", "unexpected",
+        "wrong_topic",
     )  # fmt: skip
     groups: dict[tuple[str, str, int], dict[str, Any]] = {}
     for conclusion in pool.conclusions:
@@ -139,6 +140,7 @@ def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
         "overdue": "not delivered in time",
         "indeterminate": "indeterminate",
         "unexpected": "asked for by nobody",
+        "wrong_topic": "on a wrong topic",
     }
     rows += [("deliver", words, getattr(summary.messages, name)) for name, words in ledger.items()]
     counters = {

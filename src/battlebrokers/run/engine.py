@@ -17,6 +17,7 @@ from battlebrokers.clock import SECOND_NS, Anchor
 from battlebrokers.devices.client import Client
 from battlebrokers.devices.crowd import Crowd
 from battlebrokers.devices.device import Device
+from battlebrokers.devices.expected_topics import DeviceTopics, ExpectedTopics
 from battlebrokers.devices.node import Node
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.pacing.schedule import NEVER, Schedule
@@ -73,6 +74,10 @@ class Engine:
             rows.append(_node_row("device", device_plan))
         if rows:
             self._recorder.nodes(rows)
+        if self._clients and "mqtt" not in self._order.scripts:
+            # A dialect puts messages on topics of its own; between protocols a broker may rename them.
+            planned = self._plan.topics_over("mqtt")
+            self._stopwatch.expect(ExpectedTopics(DeviceTopics(*device) for device in planned))
         self._turn()
         await self._connect(client for client in self._clients if client.join_ns < 0)
         await self._connect(self._devices)

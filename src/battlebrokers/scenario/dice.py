@@ -47,12 +47,7 @@ def rolls(seed: int, first: int, count: int) -> npt.NDArray[np.uint64]:
     z = np.arange(first + 1, first + count + 1, dtype=np.uint64)
     z *= _STEP64
     z += np.uint64(seed & _MASK)
-    z ^= z >> _S30
-    z *= _FIRST64
-    z ^= z >> _S27
-    z *= _SECOND64
-    z ^= z >> _S31
-    return z
+    return _mixed(z)
 
 
 def below(seed: int, position: int, limit: int) -> int:
@@ -64,6 +59,24 @@ def belows(seed: int, first: int, count: int, limit: int) -> npt.NDArray[np.int6
     """`below` for positions first … first + count - 1."""
     scaled = (rolls(seed, first, count) >> _S32) * np.uint64(limit)
     return (scaled >> _S32).astype(np.int64)
+
+
+def belows_at(
+    seeds: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], limits: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """`below` for many seeds, each with a position and a limit of its own."""
+    z = (positions + 1).astype(np.uint64) * _STEP64 + seeds.astype(np.uint64)
+    scaled = (_mixed(z) >> _S32) * limits.astype(np.uint64)
+    return (scaled >> _S32).astype(np.int64)
+
+
+def _mixed(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    z ^= z >> _S30
+    z *= _FIRST64
+    z ^= z >> _S27
+    z *= _SECOND64
+    z ^= z >> _S31
+    return z
 
 
 def unit(seed: int, position: int) -> float:

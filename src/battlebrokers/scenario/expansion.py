@@ -29,6 +29,7 @@ from battlebrokers.scenario.paces import parse_pace, placed, stagger_ns
 from battlebrokers.scenario.patterns import CLIENT_VARIABLES, DEVICE_VARIABLES, Pattern, compile_pattern
 from battlebrokers.scenario.sizes import parse_size
 from battlebrokers.scenario.templates import compile_template
+from battlebrokers.scenario.topics import dice_seed
 from battlebrokers.units import parse_duration_ns, parse_rate_per_s
 
 SECOND_NS = 1_000_000_000
@@ -175,20 +176,30 @@ class DeviceExpansion:
     def _expand_topics(self, values: dict[str, str]) -> tuple[str, ...]:
         return tuple([topic for pattern in self._topics for topic in pattern.expand(values)])
 
+    def _values(self, place: int) -> dict[str, str]:
+        return {
+            "device": f"{self.name}-{place + 1}",
+            "fleet": self.name,
+            "index": str(place + 1),
+            "number": str(self.first_number + place),
+            "category": self.fleet.category or self.name,
+            "run": self._tag,
+        }
+
+    def topics(self, place: int) -> tuple[tuple[str, ...], int]:
+        """What the place-th device publishes on, and the seed of the dice that choose (-1: in turn)."""
+        topics = self._shared_topics if self._shared_topics is not None else self._expand_topics(self._values(place))
+        if len(topics) < 2 or self.fleet.topic_choice != "random":
+            return topics, -1
+        return topics, dice_seed("random", dice.seed_of(self._origin.seed, self.name, place))
+
     def device(self, place: int) -> DevicePlan:
         """The place-th device, from 0."""
         number = self.first_number + place
         fleet = self.fleet
         name = f"{self.name}-{place + 1}"
         seed = dice.seed_of(self._origin.seed, self.name, place)
-        values = {
-            "device": name,
-            "fleet": self.name,
-            "index": str(place + 1),
-            "number": str(number),
-            "category": fleet.category or self.name,
-            "run": self._tag,
-        }
+        values = self._values(place)
         offset_ns = stagger_ns(self.pace, place, self.count, seed) if fleet.staggered else 0
         start_ns = _spread(fleet.join, place, self.count) if fleet.join is not None else 0
         payload = self.payload

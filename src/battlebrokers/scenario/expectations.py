@@ -46,6 +46,7 @@ COUNTS: Final[dict[str, str]] = {
     "duplicates": "arrivals beyond the first",
     "reordered": "deliveries after a later message",
     "unexpected": "arrivals nobody asked for",
+    "wrong_topic": "arrivals on another topic than the message was published on",
     "wills": "arrivals that were last wills of devices or clients",
     "late": "deliveries after the load had ended",
     "connect_failures": "connections that were refused or timed out",

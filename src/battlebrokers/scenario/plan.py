@@ -117,6 +117,12 @@ class Plan:
         """The clients whose number leaves the remainder `share` when divided by `of`, by number."""
         return itertools.chain.from_iterable(group.clients(share, of) for group in self._groups)
 
+    def topics_over(self, protocol: str) -> Iterator[tuple[int, tuple[str, ...], int]]:
+        """Of every device that speaks this protocol: number, topics, seed of the dice that choose (-1: none)."""
+        for fleet in self._fleets:
+            if (fleet.fleet.protocol or "mqtt") == protocol:
+                yield from ((fleet.first_number + place, *fleet.topics(place)) for place in range(fleet.count))
+
     @cached_property
     def matching(self) -> Matching:
         """Every topic its devices can publish to."""

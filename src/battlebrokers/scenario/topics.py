@@ -78,6 +78,11 @@ def filter_matches(topic_filter: str, topic: str) -> bool:
     return len(wanted) == len(levels)
 
 
+def dice_seed(choice: str, seed: int) -> int:
+    """The seed of the dice that choose a device's topics; -1 where they are taken in turn."""
+    return dice.branch(seed, dice.TOPIC) if choice == "random" else -1
+
+
 class TopicChooser:
     """Which of a device's topics its n-th message goes to: `random` or `round-robin`."""
 
@@ -86,7 +91,7 @@ class TopicChooser:
     def __init__(self, topics: Sequence[str], choice: str, seed: int) -> None:
         self.topics = topics
         self._count = len(topics)
-        self._seed = dice.branch(seed, dice.TOPIC) if choice == "random" else -1
+        self._seed = dice_seed(choice, seed)
 
     def choose(self, first_seq: int, count: int) -> int | npt.NDArray[np.int64]:
         """Indexes into `topics` for these messages; just 0 if there is only one topic."""

@@ -15,7 +15,7 @@ DELIVERIES = Table(
         Column("seq", "int64", "The message's number from the header; -1 if there is none."),
         Column("planned_ns", "int64", "The planned send time from the header (run time); null if there is none.", nullable=True),
         Column("received_ns", "int64", "When the bytes that completed it reached the client (run time); messages that came in one chunk follow each other by a nanosecond."),
-        Column("topic", "string", "Its topic; null when the header identifies the message already.", nullable=True),
+        Column("topic", "string", "Its topic; null when the header identifies the message already and it came on the topic planned for it (or its protocol cannot tell).", nullable=True),
         Column("qos", "int8", "Quality of service of this delivery."),
         Column("dup", "bool", "Whether the broker marked it as sent again."),
         Column("retained", "bool", "Whether the broker marked it as a kept message."),

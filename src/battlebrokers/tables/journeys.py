@@ -30,7 +30,7 @@ JOURNEYS = Table(
         Column(
             "outcome",
             "string",
-            "`delivered`, `lost` (acknowledged, or QoS 0 and sent, never seen), `overdue` (never seen, behind a gapless sequence that was still arriving when the drain ended), `indeterminate` (never seen, and nobody can say whether it was lost: unacknowledged, or missing behind a gap of a sequence that was still arriving), `unexpected` (arrived though nobody asked), `will` (the last will of a device or client, owed to nobody).",
+            "`delivered`, `lost` (acknowledged, or QoS 0 and sent, never seen), `overdue` (never seen, behind a gapless sequence that was still arriving when the drain ended), `indeterminate` (never seen, and nobody can say whether it was lost: unacknowledged, or missing behind a gap of a sequence that was still arriving), `unexpected` (arrived though nobody asked), `wrong_topic` (arrived on another topic than it was published on, which is then the `topic` here; the message itself has a journey of its own), `will` (the last will of a device or client, owed to nobody).",
         ),
         Column(
             "doubtful",

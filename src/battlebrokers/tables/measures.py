@@ -88,6 +88,11 @@ LEDGER = Table(
         Column("unexpected", "int64", "Arrivals nobody asked for."),
         Column("foreign", "int64", "Of the unexpected, those this run never sent: of another run or publisher."),
         Column("foreign_runs", "int64", "Of the foreign, those with a header like ours: of another run."),
+        Column(
+            "wrong_topic",
+            "int64",
+            "Arrivals of messages of this run on another topic than they were published on; they count as delivered nowhere.",
+        ),
         Column("wills", "int64", "Arrivals that were the last will of a device or client."),
         Column("late", "int64", "Arrived only after the drain began (part of delivered)."),
         Column("reordered", "int64", "Arrived after a later message (part of delivered)."),

@@ -53,3 +53,20 @@ def test_who_expects_something_of_unexpected_decides(make_run, foreign):
     made = make_run(expect=["unexpected < 100"]).healthy()
     made.ledger(fleet="", device=-1, unexpected=50, foreign=foreign)
     assert summary_of(made).verdict == "PASS"
+
+
+def test_a_single_message_on_a_wrong_topic_is_the_brokers_fault(make_run):
+    made = make_run().healthy()
+    made.ledger(expected=0, wrong_topic=1)
+    summary = summary_of(made)
+    assert summary.verdict == "FAIL"
+    assert (summary.messages.wrong_topic, sum(group.wrong_topic for group in summary.groups)) == (1, 1)
+    assert "messages arrive on the topic they were published on; 1 on a wrong topic" in summary.reasons[0]
+    (finding,) = [finding for finding in summary.findings if finding.id == "wrong_topic"]
+    assert (finding.severity, finding.evidence[0].value) == ("critical", 1)
+
+
+def test_who_expects_something_of_wrong_topic_decides(make_run):
+    made = make_run(expect=["wrong_topic < 5"]).healthy()
+    made.ledger(expected=0, wrong_topic=3)
+    assert summary_of(made).verdict == "PASS"

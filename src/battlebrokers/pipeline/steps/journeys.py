@@ -26,6 +26,7 @@ def journey(
     kept_journeys: DataFrame | None = None,
     untraced_journeys: DataFrame | None = None,
     receiving: DataFrame | None = None,
+    misdirected_journeys: DataFrame | None = None,
 ) -> DataFrame:
     """All journeys of the run."""
     met = _meet(facts, expectations.unionByName(arrivals))
@@ -36,7 +37,7 @@ def journey(
     if last_published is not None:
         told = _only_recorded(told, last_published)
     told = told.select(*JOURNEYS.column_names)
-    for more in (kept_journeys, untraced_journeys):
+    for more in (kept_journeys, untraced_journeys, misdirected_journeys):
         told = told if more is None else told.unionByName(more)
     return facts.gather(told)
 

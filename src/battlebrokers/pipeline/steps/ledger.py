@@ -37,6 +37,7 @@ def ledger(facts: Facts, journeys: DataFrame, publishes: DataFrame) -> DataFrame
         F.sum(F.when(unexpected, 1 + F.col("duplicates")).otherwise(F.lit(0))).alias("unexpected"),
         F.sum(F.when(F.col("foreign"), 1 + F.col("duplicates")).otherwise(F.lit(0))).alias("foreign"),
         F.sum(F.when(F.col("foreign") & headed, 1 + F.col("duplicates")).otherwise(F.lit(0))).alias("foreign_runs"),
+        _how_many(outcome == "wrong_topic").alias("wrong_topic"),
         _how_many(outcome == "will").alias("wills"),
         _how_many(delivered & F.col("late")).alias("late"),
         _how_many(F.col("reordered")).alias("reordered"),
@@ -64,7 +65,7 @@ def _mark_foreign(journeys: DataFrame, publishes: DataFrame) -> DataFrame:
 
 def owed() -> Column:
     """Whether a journey is one of a message somebody was owed."""
-    return ~F.col("outcome").isin("unexpected", "will")
+    return ~F.col("outcome").isin("unexpected", "wrong_topic", "will")
 
 
 def _how_many(condition: Column) -> Column:

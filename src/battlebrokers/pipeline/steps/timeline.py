@@ -14,11 +14,11 @@ _LONGEST_S = 1_000_000
 
 
 def timeline(
-    facts: Facts, publishes: DataFrame, deliveries: DataFrame, journeys: DataFrame, fleets: DataFrame
+    facts: Facts, publishes: DataFrame, deliveries_recorded: DataFrame, journeys: DataFrame, fleets: DataFrame
 ) -> DataFrame:
     """The rows of the table `timeline`."""
     seconds = _sending(facts, publishes, fleets)
-    for more in (_receiving(facts, deliveries, fleets), _owed(facts, journeys)):
+    for more in (_receiving(facts, deliveries_recorded, fleets), _owed(facts, journeys)):
         seconds = seconds.unionByName(more)
     key = ("side", "fleet", "second")
     added = facts.gather(seconds).groupBy(*key).agg(*[F.sum(name).alias(name) for name in _COUNTS])

@@ -23,7 +23,6 @@ from battlebrokers.protocols.mqtt.packets import (
     Disconnect,
     PacketType,
     PingResp,
-    Publish,
     SubAck,
     UnsubAck,
 )
@@ -44,9 +43,12 @@ from battlebrokers.protocols.mqtt.receiving import (
     equal_publishes,
     frame_table,
     mixed_publishes,
+    properties_of,
     read_acknowledgement,
     read_publish,
 )
+from battlebrokers.protocols.mqtt.rules import check_brokers_goodbye
+from battlebrokers.protocols.mqtt.topics import known_topics, learn_topic
 from battlebrokers.protocols.wheel import Wheel
 from battlebrokers.tables.message_header import HEADER_BYTES, VERSION
 
@@ -166,7 +168,8 @@ class Inbox(asyncio.Protocol):
     def _learn(self, basket: Basket, usual: bytes, payload_bytes: int, size: int) -> None:
         """From here on messages like this one go into the basket."""
         self.alike, self.alike_bytes, self.put = usual + OURS, size, basket.put
-        self.alike_kind = basket.kind_of(self.link, usual[0] & 0x0F, payload_bytes, size)
+        # The length takes one byte and the topic's own length two.
+        self.alike_kind = basket.kind_of(self.link, usual[0] & 0x0F, payload_bytes, size, 4, len(self.usual_topic))
 
     def _put_few(self, data: bytes, alike: bytes) -> bool:
         """Few messages for the basket in one chunk; False when anything is different."""
@@ -273,7 +276,7 @@ class Inbox(asyncio.Protocol):
         # Acknowledgements between messages may be taken behind them: a conflict (an id released and used again in
         # one chunk) makes `_deliver` refuse. Anything else must stay in its place.
         others = ~publishes
-        if messages < MANY or not all_acknowledgements(data, table[others], first_bytes[others], version):
+        if messages < MANY or not all_acknowledgements(data, table[others], first_bytes[others]):
             return False
         if not self._deliver(mixed_publishes(data, table[publishes], first_bytes[publishes], version, aliases), at_ns):
             return False
@@ -301,8 +304,10 @@ class Inbox(asyncio.Protocol):
                 if first_byte & 0xF0 == 0x30:
                     topic_end, packet_id, payload_start, properties = read_publish(data, first_byte, body, end, version)
                     topic = data[body + 2 : topic_end]
-                    if properties and (link.accepts_aliases or not topic):
-                        topic = self._named(first_byte, data[body:end], topic)
+                    if topic and topic not in known_topics:
+                        learn_topic(topic)
+                    if properties:
+                        topic = self._named(data[payload_start - properties : payload_start], topic)
                     if packet_id:
                         once = first_byte & 0x04
                         answers += acknowledgement(PUBREC if once else PUBACK, packet_id)
@@ -316,10 +321,12 @@ class Inbox(asyncio.Protocol):
                     flight = link.session.unacked.pop(packet_id, None)
                     if flight is not None and flight.qos == 1:
                         tokens.append(flight.token_shift + packet_id)
-                    else:
+                    elif packet_id:
                         link.session.mistaken(packet_id, flight)
+                    else:
+                        raise MalformedPacket("a PUBACK names packet id 0")
                 elif first_byte in (PUBACK, PUBREC, PUBREL, PUBCOMP):
-                    packet_id, reason = read_acknowledgement(data, body, end, version)
+                    packet_id, reason = read_acknowledgement(data, first_byte, body, end, version)
                     answers += self._acknowledgement(first_byte, packet_id, reason, at_ns, tokens)
                 else:
                     self._take_cold(first_byte, data[body:end], at_ns)
@@ -349,11 +356,9 @@ class Inbox(asyncio.Protocol):
             tokens += done
         return b""
 
-    def _named(self, first_byte: int, body: bytes, topic: bytes) -> bytes:
-        """The topic of a message whose properties may name it by number."""
-        packet = decode(first_byte, body, V5)
-        assert isinstance(packet, Publish)
-        alias = packet.properties.topic_alias
+    def _named(self, properties: bytes, topic: bytes) -> bytes:
+        """The topic of a message that has properties: they are checked, and may name it by number."""
+        alias = properties_of(properties, PacketType.PUBLISH).topic_alias
         if alias is None:
             if not topic:
                 raise MalformedPacket("a PUBLISH has neither topic nor topic alias", PROTOCOL_ERROR)
@@ -380,8 +385,9 @@ class Inbox(asyncio.Protocol):
                 if not welcome.done():
                     welcome.set_result(None)
             case SubAck() | UnsubAck():
-                self.link.answered(packet.packet_id, packet.reasons)
+                self.link.answered(packet)
             case Disconnect() if self.link.version == V5:
+                check_brokers_goodbye(packet)
                 words = reason_words(packet.reason, V5, PacketType.DISCONNECT)
                 why = f" ({packet.properties.reason_string})" if packet.properties.reason_string else ""
                 self.end(f"the broker said goodbye: {words}{why}", packet.reason)

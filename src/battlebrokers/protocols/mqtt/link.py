@@ -24,20 +24,32 @@ from battlebrokers.protocols.base import (
 from battlebrokers.protocols.mqtt.connection import Connection
 from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.malformed import PACKET_TOO_LARGE, PROTOCOL_ERROR, MalformedPacket
-from battlebrokers.protocols.mqtt.packets import V5, ConnAck, Disconnect, FilterRequest, Packet, Subscribe, Unsubscribe
+from battlebrokers.protocols.mqtt.packets import (
+    V5,
+    ConnAck,
+    Disconnect,
+    FilterRequest,
+    Packet,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+)
 from battlebrokers.protocols.mqtt.requests import cut_to_size
 from battlebrokers.protocols.mqtt.sender import Sender
-from battlebrokers.protocols.mqtt.session import LAST_ID
+from battlebrokers.protocols.mqtt.session import LAST_ID, Request
 from battlebrokers.protocols.mqtt.transport import TRANSPORTS, connect, name_of
 from battlebrokers.protocols.mqtt.welcome import connect_packet, limits_of, refusal
 from battlebrokers.protocols.shutdown import shut_down
 
 SESSION_OF_NOBODY = "it says that a session is present although a clean start was asked for [MQTT-3.2.2-2]"
+_ANSWERED_BY = {"SUBSCRIBE": "SUBACK", "UNSUBSCRIBE": "UNSUBACK"}
 
 
 class MqttLink(Sender):
     """One MQTT client."""
 
+    keeps_topics = True
     __slots__ = ("client_id", "endpoint", "reading_paused", "welcome_ns", "welcome_packet")
 
     capabilities = Capabilities(
@@ -187,10 +199,7 @@ class MqttLink(Sender):
 
     async def _subscribe(self, subscriptions: Sequence[Subscription]) -> list[Granted]:
         filters = tuple(FilterRequest(wanted.wire_filter, wanted.qos) for wanted in subscriptions)
-        reasons = await self._request("SUBSCRIBE", lambda packet_id: Subscribe(packet_id, filters))
-        if len(reasons) != len(filters):
-            words = f"the broker answered {len(filters)} subscriptions with {len(reasons)} results"
-            raise LinkError(words, code=Failure.MALFORMED)
+        reasons = await self._request("SUBSCRIBE", lambda packet_id: Subscribe(packet_id, filters), len(filters))
         return [
             Granted(wanted, reason if reason <= 2 else -1, reason)
             for wanted, reason in zip(subscriptions, reasons, strict=True)
@@ -208,9 +217,10 @@ class MqttLink(Sender):
 
     async def _unsubscribe(self, subscriptions: Sequence[Subscription]) -> None:
         filters = tuple(wanted.wire_filter for wanted in subscriptions)
-        await self._request("UNSUBSCRIBE", lambda packet_id: Unsubscribe(packet_id, filters))
+        results = len(filters) if self.version == V5 else 0
+        await self._request("UNSUBSCRIBE", lambda packet_id: Unsubscribe(packet_id, filters), results)
 
-    async def _request(self, name: str, build: Callable[[int], Packet]) -> tuple[int, ...]:
+    async def _request(self, name: str, build: Callable[[int], Packet], results: int) -> tuple[int, ...]:
         """Send a request under a fresh packet id and wait for its answer."""
         connection, session = self.connection, self.session
         if connection is None:
@@ -226,7 +236,7 @@ class MqttLink(Sender):
         except MalformedPacket as fault:
             raise LinkError(f"{name} cannot be sent: {fault}", code=fault.reason) from fault
         answer: asyncio.Future[tuple[int, ...]] = asyncio.get_running_loop().create_future()
-        requests[packet_id] = answer
+        requests[packet_id] = Request(answer, _ANSWERED_BY[name], results)
         connection.send(frame)
         timeout_s = self.options.connect_timeout_s
         try:
@@ -239,19 +249,26 @@ class MqttLink(Sender):
             if not requests and session.requests is requests:
                 session.requests = None
 
-    def answered(self, packet_id: int, reasons: tuple[int, ...]) -> None:
-        """SUBACK or UNSUBACK came in."""
-        answer = (self.session.requests or {}).get(packet_id)
-        if answer is None or answer.done():
+    def answered(self, packet: SubAck | UnsubAck) -> None:
+        """SUBACK or UNSUBACK came in; MalformedPacket when it cannot be the answer to what was asked."""
+        request = (self.session.requests or {}).get(packet.packet_id)
+        if request is None or request.answer.done():
             self.session.ignored += 1
-        else:
-            answer.set_result(reasons)
+            return
+        name, results = type(packet).__name__.upper(), len(packet.reasons)
+        if name != request.answered_by:
+            words = f"packet id {packet.packet_id} is answered with {name}, not {request.answered_by}"
+            raise MalformedPacket(words, PROTOCOL_ERROR)
+        if results != request.results:
+            words = f"a {name} answers {request.results} topic filters with {results} results"
+            raise MalformedPacket(words, PROTOCOL_ERROR)
+        request.answer.set_result(packet.reasons)
 
     def _fail_requests(self, error: LinkError) -> None:
         requests, self.session.requests = self.session.requests, None
-        for answer in (requests or {}).values():
-            if not answer.done():
-                answer.set_exception(error)
+        for request in (requests or {}).values():
+            if not request.answer.done():
+                request.answer.set_exception(error)
 
     @property
     def stray_acknowledgements(self) -> int:

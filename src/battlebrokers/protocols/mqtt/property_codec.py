@@ -105,7 +105,12 @@ def write_properties(properties: Properties, carrier: Carrier) -> bytes:
 
 def read_properties(reader: wire.Reader, carrier: Carrier) -> Properties:
     """The properties at the reader's place."""
-    block = wire.Reader(reader.take(reader.varint()))
+    return parse_properties(reader.take(reader.varint()), carrier)
+
+
+def parse_properties(data: bytes, carrier: Carrier) -> Properties:
+    """The properties in `data`, which follow their length."""
+    block = wire.Reader(data)
     if not block.left:
         return EMPTY
     found: dict[str, list[object]] = {}

@@ -6,6 +6,7 @@ unusual, and the connection then reads one by one, in order, with every check.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -14,12 +15,20 @@ import numpy.typing as npt
 from numpy import count_nonzero
 
 from battlebrokers.protocols.base import Arrivals, EqualArrivals
-from battlebrokers.protocols.mqtt.malformed import PROTOCOL_ERROR, TOPIC_INVALID, MalformedPacket
-from battlebrokers.protocols.mqtt.packets import V5
+from battlebrokers.protocols.mqtt.malformed import MALFORMED, PROTOCOL_ERROR, MalformedPacket
+from battlebrokers.protocols.mqtt.packets import V5, PacketType
+from battlebrokers.protocols.mqtt.properties import Properties
+from battlebrokers.protocols.mqtt.property_codec import Carrier, parse_properties
+from battlebrokers.protocols.mqtt.reasons import allowed_reasons
+from battlebrokers.protocols.mqtt.topics import known_topics, learn_topic, plainly_valid
 from battlebrokers.protocols.mqtt.varint import decode_varint
+from battlebrokers.protocols.topic_rows import rows_at
 
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ACKNOWLEDGEMENTS = np.array([PUBACK, PUBREC, PUBREL, PUBCOMP], np.uint8)
+_DUP_AT_QOS_0 = (0x38, 0x39)
+_SHORT_PROPERTIES = 128
+"""Bytes: what is remembered of properties stays small; longer ones are parsed each time."""
 
 MANY = 24
 """From so many frames on, gathering fields as arrays is faster than reading (and telling) one by one; measured."""
@@ -58,6 +67,8 @@ def read_publish(data: bytes, first_byte: int, body: int, end: int, version: int
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         if not packet_id or qos == 0x06:
             raise MalformedPacket("a PUBLISH has packet id 0" if qos != 0x06 else "a PUBLISH asks for QoS 3")
+    elif first_byte & 0x08:
+        raise MalformedPacket("a PUBLISH of QoS 0 carries DUP")
     properties_bytes = 0
     if version == V5:
         if payload_start < end and not data[payload_start]:
@@ -71,11 +82,21 @@ def read_publish(data: bytes, first_byte: int, body: int, end: int, version: int
     if payload_start > end:
         raise MalformedPacket("a PUBLISH ends before its payload")
     if topic_end == body + 2 and not properties_bytes:
-        raise MalformedPacket("a PUBLISH has no topic", PROTOCOL_ERROR if version == V5 else TOPIC_INVALID)
+        raise MalformedPacket("a PUBLISH has no topic", PROTOCOL_ERROR if version == V5 else MALFORMED)
     return topic_end, packet_id, payload_start, properties_bytes
 
 
-def read_acknowledgement(data: bytes, body: int, end: int, version: int) -> tuple[int, int]:
+@lru_cache(maxsize=1024)
+def _remembered(block: bytes, carrier: Carrier) -> Properties:
+    return parse_properties(block, carrier)
+
+
+def properties_of(block: bytes, carrier: Carrier) -> Properties:
+    """The checked properties of a received message or acknowledgement; `block` follows the property length."""
+    return _remembered(block, carrier) if len(block) < _SHORT_PROPERTIES else parse_properties(block, carrier)
+
+
+def read_acknowledgement(data: bytes, first_byte: int, body: int, end: int, version: int) -> tuple[int, int]:
     """(packet_id, reason) of the PUBACK, PUBREC, PUBREL or PUBCOMP whose body is `data[body:end]`."""
     size = end - body
     if size < 2 or (size > 2 and version != V5):
@@ -83,21 +104,71 @@ def read_acknowledgement(data: bytes, body: int, end: int, version: int) -> tupl
     packet_id = data[body] << 8 | data[body + 1]
     if not packet_id:
         raise MalformedPacket("an acknowledgement names packet id 0")
-    return packet_id, data[body + 2] if size > 2 else 0
+    return packet_id, _checked_reason(first_byte, data[body + 2 : end]) if size > 2 else 0
+
+
+def _checked_reason(first_byte: int, rest: bytes) -> int:
+    """The reason of an MQTT 5 acknowledgement; `rest` is what follows its packet id: the reason, perhaps properties."""
+    packet_type = PacketType(first_byte >> 4)
+    reason = rest[0]
+    if reason not in allowed_reasons(packet_type, V5):
+        raise MalformedPacket(f"{packet_type.name} cannot carry reason 0x{reason:02X}", PROTOCOL_ERROR)
+    if len(rest) > 1:
+        found = decode_varint(rest[1:5])
+        if found is None or found[0] + found[1] != len(rest) - 1:
+            raise MalformedPacket(f"the properties of a {packet_type.name} do not end where it ends")
+        properties_of(rest[1 + found[1] :], packet_type)
+    return reason
 
 
 def equal_acknowledgements(data: bytes, start: int, count: int, frame_bytes: int) -> tuple[list[int], int] | None:
-    """(packet ids, the one reason of all) of `count` equally long acknowledgements; None when reasons differ."""
+    """(packet ids, the one reason of all) of `count` equally long acknowledgements.
+
+    None when they differ in what follows their ids, or when one is malformed.
+    """
     reason = 0
     if frame_bytes > 4:
-        reasons = data[start + 4 : start + count * frame_bytes : frame_bytes]
-        reason = reasons[0]
-        if reasons.count(reason) != count:
+        size = frame_bytes - 4
+        first = data[start + 4 : start + frame_bytes]
+        if _every(data, start + 4, frame_bytes, count, size) != first * count:
+            return None
+        try:
+            reason = _checked_reason(data[start], first)
+        except MalformedPacket:
             return None
     elif frame_bytes < 4:
         return None
     ids: list[int] = np.ndarray((count,), ">u2", data, start + 2, (frame_bytes,)).tolist()
     return None if 0 in ids else (ids, reason)
+
+
+def _every(data: bytes, start: int, step: int, count: int, size: int) -> bytes:
+    """The `size` bytes at `start`, `start + step`, … one behind the other."""
+    return np.ndarray((count,), f"V{size}", data, start, (step,)).tobytes()
+
+
+def _all_valid(topics: bytes, size: int) -> bool:
+    """Whether topics of one size, one behind the other, are valid topic names."""
+    if plainly_valid(topics):
+        return True
+    return _each_valid({topics[start : start + size] for start in range(0, len(topics), size)})
+
+
+def _each_valid(topics: set[bytes]) -> bool:
+    try:
+        for topic in topics - known_topics:
+            learn_topic(topic)
+    except MalformedPacket:
+        return False
+    return True
+
+
+def _unremarkable(blocks: set[bytes]) -> bool:
+    """Whether these properties of messages are valid and change nothing: no topic alias among them."""
+    try:
+        return all(properties_of(block, PacketType.PUBLISH).topic_alias is None for block in blocks)
+    except MalformedPacket:
+        return False
 
 
 def equal_publishes(
@@ -115,7 +186,12 @@ def equal_publishes(
         )
     except MalformedPacket:
         return None
-    if topic_end == body + 2:
+    topic = data[body + 2 : topic_end]
+    if not topic:
+        return None
+    topics = _every(data, body + 2, frame_bytes, count, len(topic))
+    same_topic = topics == topic * count
+    if not (same_topic and topic in known_topics) and not _all_valid(topics, len(topic)):
         return None
     behind_ids = topic_end + (2 if first_byte & 0x06 else 0)
     if version == V5:
@@ -123,6 +199,10 @@ def equal_publishes(
         lengths = data[behind_ids : start + count * frame_bytes : frame_bytes]
         if properties_bytes > (0 if aliases else 0x7F) or lengths.count(properties_bytes) != count:
             return None
+        if properties_bytes:
+            starts = range(behind_ids + 1, start + count * frame_bytes, frame_bytes)
+            if not _unremarkable({data[at : at + properties_bytes] for at in starts}):
+                return None
     answers = b""
     once_ids: list[int] = []
     if first_byte & 0x06:
@@ -141,6 +221,7 @@ def equal_publishes(
         payload_start,
         start + frame_bytes - payload_start,
         frame_bytes,
+        same_topic,
     )
     return Bulk(arrivals, answers, once_ids)
 
@@ -164,6 +245,9 @@ def mixed_publishes(
     topic_sizes = octets[bodies].astype(np.int64) << 8 | octets[bodies + 1]
     topic_ends = topic_starts + topic_sizes
     payload_starts = topic_ends
+    heads = first_bytes.tobytes()
+    if any(heads.count(head) for head in _DUP_AT_QOS_0):
+        return None
     qos = first_bytes & np.uint8(0x06)
     any_acknowledged = count_nonzero(qos)
     if any_acknowledged:
@@ -176,6 +260,15 @@ def mixed_publishes(
         lengths = octets[payload_starts]
         payload_starts = payload_starts + 1 + lengths
         if count_nonzero(lengths > (0 if aliases else 0x7F)) or count_nonzero(payload_starts > ends):
+            return None
+        if count_nonzero(lengths):
+            blocks = zip((payload_starts - lengths).tolist(), payload_starts.tolist(), strict=True)
+            if not _unremarkable({data[begin:end] for begin, end in blocks}):
+                return None
+    rows = rows_at(data, topic_starts, topic_sizes)
+    if rows is None or not plainly_valid(rows.tobytes()):
+        spans = zip(topic_starts.tolist(), (topic_starts + topic_sizes).tolist(), strict=True)
+        if not _each_valid({data[begin:end] for begin, end in spans}):
             return None
     answers = b""
     once_ids: list[int] = []
@@ -203,13 +296,13 @@ def mixed_publishes(
     return Bulk(arrivals, answers, once_ids)
 
 
-def all_acknowledgements(data: bytes, table: Offsets, first_bytes: npt.NDArray[np.uint8], version: int) -> bool:
+def all_acknowledgements(data: bytes, table: Offsets, first_bytes: npt.NDArray[np.uint8]) -> bool:
     """Whether all these frames are acknowledgements that cannot be malformed."""
     if count_nonzero(np.isin(first_bytes, _ACKNOWLEDGEMENTS)) != len(first_bytes):
         return False
     bodies = table[:, 1]
-    sizes = table[:, 2] - bodies
-    if count_nonzero(sizes < 2) or (version != V5 and count_nonzero(sizes > 2)):
+    # A reason and properties are looked at one by one.
+    if count_nonzero(table[:, 2] - bodies != 2):
         return False
     octets = np.frombuffer(data, np.uint8)
     return bool(count_nonzero(octets[bodies] | octets[bodies + 1]) == len(bodies))

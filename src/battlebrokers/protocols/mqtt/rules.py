@@ -29,7 +29,7 @@ from battlebrokers.protocols.mqtt.packets import (
     WillMessage,
 )
 from battlebrokers.protocols.mqtt.properties import EMPTY
-from battlebrokers.protocols.mqtt.reasons import allowed_reasons
+from battlebrokers.protocols.mqtt.reasons import DISCONNECT_WITH_WILL, allowed_reasons
 from battlebrokers.protocols.mqtt.topics import check_filter, check_topic
 
 FIXED_FLAGS: dict[PacketType, int] = {
@@ -79,6 +79,14 @@ def check(packet: Packet, version: int) -> None:
             _check_auth(packet, version)
         case PingReq() | PingResp():
             pass
+
+
+def check_brokers_goodbye(packet: Disconnect) -> None:
+    """Complain about what only a client may say in DISCONNECT."""
+    if packet.properties.session_expiry_s is not None:
+        raise MalformedPacket("a broker's DISCONNECT carries a session expiry interval", PROTOCOL_ERROR)
+    if packet.reason == DISCONNECT_WITH_WILL:
+        raise MalformedPacket("a broker's DISCONNECT asks for a will to be published", PROTOCOL_ERROR)
 
 
 def _check_connect(packet: Connect, version: int) -> None:

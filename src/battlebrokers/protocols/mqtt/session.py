@@ -8,12 +8,23 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
 from battlebrokers.protocols.base import Bytes2D
 
 LAST_ID = 65_535
+
+
+class Request(NamedTuple):
+    """A SUBSCRIBE or UNSUBSCRIBE that waits for its answer."""
+
+    answer: Future[tuple[int, ...]]
+    answered_by: str
+    """The type of packet that answers it."""
+    results: int
+    """How many results that packet must carry."""
 
 
 class Flight:
@@ -53,7 +64,7 @@ class Session:
         """PUBREL sent, PUBCOMP awaited; in order of release."""
         self.incoming: set[int] | None = None
         """QoS 2 messages received and handed on, PUBREL awaited."""
-        self.requests: dict[int, Future[tuple[int, ...]]] | None = None
+        self.requests: dict[int, Request] | None = None
         """SUBSCRIBE and UNSUBSCRIBE awaiting their answer."""
         self.retired: set[int] | None = None
         """Ids of QoS 2 messages that were given up: a broker that keeps the session may still hold them, and would
