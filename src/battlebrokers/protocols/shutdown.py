@@ -25,7 +25,7 @@ class Shutdown(asyncio.Protocol):
     """Takes over a transport after the last bytes were written; `done` is set to why it was cut, or to nothing."""
 
     __slots__ = (
-        "_deadline_s", "_ends", "_loop", "_progress", "_read_bytes", "_timer", "_transport", "_why", "done",
+        "_deadline_s", "_ends", "_loop", "_moved_s", "_progress", "_read_bytes", "_timer", "_transport", "_why", "done",
     )  # fmt: skip
 
     def __init__(
@@ -40,7 +40,8 @@ class Shutdown(asyncio.Protocol):
         """Whether these bytes complete the peer's own goodbye; without it the peer's end of the stream is."""
         self._read_bytes = 0
         self._why = ""
-        self._deadline_s = loop.time() + LONGEST_S
+        self._moved_s = loop.time()
+        self._deadline_s = self._moved_s + LONGEST_S
         self._progress = (0, transport.get_write_buffer_size())
         self._timer = loop.call_later(IDLE_S, self._look)
         self.done: asyncio.Future[str] = loop.create_future()
@@ -69,16 +70,22 @@ class Shutdown(asyncio.Protocol):
         """Go on waiting as long as bytes move, within limits."""
         unsent_bytes = self._transport.get_write_buffer_size()
         progress = (self._read_bytes, unsent_bytes)
-        remaining_s = self._deadline_s - self._loop.time()
-        if progress != self._progress and remaining_s > 0:
-            self._progress = progress
+        now_s = self._loop.time()
+        if progress != self._progress:
+            self._progress, self._moved_s = progress, now_s
+        elif now_s - self._moved_s >= IDLE_S:
+            if unsent_bytes:
+                self._cut("the peer did not read it")
+            else:
+                self._close()
+            return
+        remaining_s = self._deadline_s - now_s
+        if remaining_s > 0:
             self._timer = self._loop.call_later(min(IDLE_S, remaining_s), self._look)
         elif unsent_bytes:
             self._cut("the peer did not read it")
-        elif progress != self._progress:
-            self._cut(f"the peer went on sending for {LONGEST_S:g} s")
         else:
-            self._close()
+            self._cut(f"the peer went on sending for {LONGEST_S:g} s")
 
     def _close(self) -> None:
         self._timer.cancel()
