@@ -70,23 +70,33 @@ def test_the_ledger_names_exactly_the_messages_that_were_hit(tmp_path, analyst, 
         duplicate=frozenset({20, 60, 400}),
         duplicate_flagged=frozenset({30, 31}),
         swap_with_next=frozenset({100, 200}),
+        astray=frozenset({500, 501, 550}),
+        astray_to=b"known/else",
     )
     folder, done = measured(tmp_path, analyst, mosquitto, faults, SCENARIO.format(qos=qos, size=64))
     assert sorted(done.dropped) == [10, 50, 51, 300]
     assert sorted(done.duplicated) == [20, 30, 31, 60, 400]
     assert sorted(done.swapped) == [100, 200]
+    assert sorted(done.astray) == [500, 501, 550]
     told = journeys(folder)
-    assert [row["seq"] for row in told if row["outcome"] == "lost"] == [10, 50, 51, 300]
+    assert [row["seq"] for row in told if row["outcome"] == "lost"] == [10, 50, 51, 300, 500, 501, 550]
+    wrong = [(row["seq"], row["topic"]) for row in told if row["outcome"] == "wrong_topic"]
+    assert wrong == [(seq, "known/else") for seq in (500, 501, 550)]
     copies = {row["seq"]: row["duplicates"] for row in told if row["duplicates"]}
     assert copies == {20: 1, 30: 1, 31: 1, 60: 1, 400: 1}
-    assert [row["seq"] for row in told if row["duplicates_flagged"]] == [30, 31]
+    assert [row["seq"] for row in told if row["duplicates_flagged"]] == ([30, 31] if qos else [])
     assert [row["seq"] for row in told if row["reordered"]] == [100, 200]
-    messages = build_summary(folder).messages
+    summary = build_summary(folder)
+    messages = summary.messages
     assert messages.planned == messages.sent == messages.expected == 600
-    assert messages.lost == 4
-    assert messages.delivered == 596
+    assert messages.lost == 7
+    assert messages.delivered == 593
+    assert messages.wrong_topic == 3
+    assert any("3 on a wrong topic" in reason for reason in summary.reasons) or summary.verdict == "VOID"
+    (ledger,) = [line.plain for line in run_lines(draw_conclusion(folder)) if "LEDGER" in line.plain]
+    assert "wrong topic 3" in ledger
     assert messages.duplicates == 5
-    assert messages.duplicates_flagged == 2
+    assert messages.duplicates_flagged == (2 if qos else 0)
     assert messages.reordered == 2
     assert messages.indeterminate == 0
     assert messages.unexpected == 0

@@ -28,6 +28,9 @@ class Faults:
     duplicate: frozenset[int] = frozenset()
     duplicate_flagged: frozenset[int] = frozenset()
     swap_with_next: frozenset[int] = frozenset()
+    astray: frozenset[int] = frozenset()
+    """Delivered on the topic `astray_to` instead of their own."""
+    astray_to: bytes = b""
     delay_s: float = 0.0
     jitter_s: float = 0.0
     spare: bytes = b""
@@ -41,6 +44,7 @@ class Done:
     dropped: list[int] = field(default_factory=list)
     duplicated: list[int] = field(default_factory=list)
     swapped: list[int] = field(default_factory=list)
+    astray: list[int] = field(default_factory=list)
     delays_s: dict[tuple[int, int], float] = field(default_factory=dict)
     """How long each message (device, sequence number) was really kept back: timers are not exact."""
 
@@ -145,6 +149,11 @@ class _Connection:
             self._done.dropped.append(seq)
             self._swallow(first, body)
             return
+        if seq in faults.astray:
+            self._done.astray.append(seq)
+            body = struct.pack(">H", len(faults.astray_to)) + faults.astray_to + body[2 + int.from_bytes(body[:2]) :]
+            assert len(body) < 128, "one byte tells the length"
+            head = bytes([first, len(body)])
         if seq in faults.swap_with_next:
             self._kept_back = (head + body, message)
             return
@@ -159,7 +168,8 @@ class _Connection:
             await self._pass(raw, kept)
 
     def _copy(self, first: int, head: bytes, body: bytes, *, flagged: bool) -> bytes:
-        mark = 0x08 if flagged else 0
+        # DUP is not allowed at QoS 0.
+        mark = 0x08 if flagged and first & 0x06 else 0
         if not first & 0x06:
             return bytes([first | mark]) + head[1:] + body
         topic_size = struct.unpack_from(">H", body)[0]

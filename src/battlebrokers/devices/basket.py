@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from battlebrokers.devices.expected_topics import ExpectedTopics
+from battlebrokers.devices.expected_topics import NOT_COMPARED, ExpectedTopics
 from battlebrokers.devices.header import headers_at
 from battlebrokers.protocols.base import Link
-from battlebrokers.protocols.topic_rows import rows_at
 from battlebrokers.record.delivery_log import DTYPE, WHOLE_ROW, DeliveryLog, filled_row
 from battlebrokers.tables.message_header import MAX_DEVICE
 
+_MOST_KINDS = 65_536
+"""Above so many, kinds no longer tell the topic; then each message is looked at."""
+_LOOK, _SKIP = -3, -4
+"""In place of a topic's number: compare each message, compare none."""
 _FULL = 256
 """Messages: enough to be cheap, and emptying it takes less time than reading twenty of them."""
 _SAMPLED_EVERY = 64
@@ -41,11 +44,13 @@ class Basket:
         self._deliveries = deliveries
         self._shift_ns = clock_shift_ns
         self._sample = sample
-        self._kinds: dict[tuple[int, int, int, int, int, int], int] = {}
+        self._kinds: dict[tuple[int, ...], int] = {}
         self._templates: Rows = np.zeros(64, dtype=WHOLE_ROW)
         """One row a kind, with everything filled in that its messages share."""
-        self._topic_places = np.zeros((64, 2), np.int64)
-        """Where the topic of a kind's messages begins in their frames, and its size; 0 where it is not compared."""
+        self._came_on = np.zeros(64, np.int64)
+        """The topic of a kind's messages, as `ExpectedTopics` numbers them."""
+        self._topic_at: list[tuple[int, int]] = []
+        """Where that topic begins and ends in a frame of the kind."""
         # Lists, not arrays: to append a number to an array takes several times as long.
         self._arrived_ns: list[int] = []
         self._arrived_kinds: list[int] = []
@@ -55,21 +60,25 @@ class Basket:
         self.put = self._putter()
         deliveries.before_turn = self.empty
 
-    def kind_of(
-        self, link: Link, flags: int, payload_bytes: int, wire_bytes: int, topic_at: int, topic_size: int
-    ) -> int:
+    def kind_of(self, link: Link, flags: int, payload_bytes: int, wire_bytes: int, topic_at: int, topic: bytes) -> int:
         """The number to put such messages in with."""
         owner: Any = link.owner
         row = (int(owner.number), flags, payload_bytes, wire_bytes)
-        shared = (*row, topic_at, topic_size if link.keeps_topics else 0)
+        came_on = _LOOK
+        if self.expected is None or not link.keeps_topics:
+            came_on = _SKIP
+        elif len(self._kinds) < _MOST_KINDS:
+            came_on = self.expected.place_of(topic)
+        shared = (*row, came_on, len(topic))
         kind = self._kinds.get(shared)
         if kind is None:
             kind = self._kinds[shared] = len(self._kinds)
             if kind == len(self._templates):
                 self._templates = np.concatenate([self._templates, np.zeros_like(self._templates)])
-                self._topic_places = np.concatenate([self._topic_places, np.zeros_like(self._topic_places)])
+                self._came_on = np.concatenate([self._came_on, np.zeros_like(self._came_on)])
             self._templates[kind : kind + 1] = filled_row(*row)
-            self._topic_places[kind] = shared[4:]
+            self._came_on[kind] = came_on
+            self._topic_at.append((topic_at, topic_at + len(topic)))
         return kind
 
     def put_few(self, kind: int, frames: bytes, count: int) -> None:
@@ -122,14 +131,16 @@ class Basket:
         self, expected: ExpectedTopics, rows: Rows, frames: bytes, kinds: Rows, ends: npt.NDArray[np.int64]
     ) -> None:  # fmt: skip
         """Record the topic of the messages that came on another one than theirs."""
-        places = self._topic_places[kinds]
-        starts, sizes = ends - rows["wire_bytes"] + places[:, 0], places[:, 1]
-        matrix = rows_at(frames, starts, sizes)
-        topics = (frames[start : start + size] for start, size in zip(starts.tolist(), sizes.tolist(), strict=True))
-        for place in expected.others(rows["device"], rows["seq"], matrix, sizes, topics).tolist():
-            start, size = int(starts[place]), int(sizes[place])
-            if size:
-                rows["topic"][place] = self._topic_id(frames[start : start + size].decode("utf-8", "replace"))
+        came_on, planned = self._came_on[kinds], expected.places(rows["device"], rows["seq"])
+        # Nearly always nothing is left of this.
+        doubtful = ((came_on != planned) & (planned != NOT_COMPARED)).nonzero()[0].tolist()
+        for place in doubtful:
+            row = rows[place]
+            frame_at = int(ends[place]) - int(row["wire_bytes"])
+            begin, end = self._topic_at[int(kinds[place])]
+            topic = frames[frame_at + begin : frame_at + end]
+            if came_on[place] != _SKIP and expected.is_other(int(row["device"]), int(row["seq"]), topic):
+                rows["topic"][place] = self._topic_id(topic.decode("utf-8", "replace"))
 
     def _in_order(self, at_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Messages of one chunk came at one instant; a nanosecond each keeps their order."""

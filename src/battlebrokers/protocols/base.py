@@ -221,11 +221,12 @@ class Arrivals:
     payload_starts: npt.NDArray[np.int64]
     payload_sizes: npt.NDArray[np.int64]
     wire_sizes: npt.NDArray[np.int64]
+    topic_rows: Bytes2D | None = None  # as `protocols.topic_rows` tells them, where they were gathered already
 
     def topics(self) -> Iterator[bytes]:
         """The topic of each."""
-        starts, sizes = self.topic_starts.tolist(), self.topic_sizes.tolist()
-        return (self.data[start : start + size] for start, size in zip(starts, sizes, strict=True))
+        spans = zip(self.topic_starts.tolist(), self.topic_sizes.tolist(), strict=True)
+        return (self.data[start : start + size] for start, size in spans)
 
 
 @dataclass(slots=True)
@@ -244,8 +245,7 @@ class EqualArrivals:
     payload_start: int
     payload_size: int
     wire_size: int
-    same_topic: bool = False
-    """All are known to have the topic of the first."""
+    same_topic: bool = False  # known: all have the topic of the first
 
     def topics(self) -> Iterator[bytes]:
         """The topic of each."""
@@ -323,10 +323,8 @@ class Basket(Protocol):
     def put_few(self, kind: int, frames: bytes, count: int) -> None:
         """Several of one kind that came in now, one right behind the other."""
 
-    def kind_of(
-        self, link: Link, flags: int, payload_bytes: int, wire_bytes: int, topic_at: int, topic_size: int
-    ) -> int:
-        """The number of a kind; its frames have their topic at that place."""
+    def kind_of(self, link: Link, flags: int, payload_bytes: int, wire_bytes: int, topic_at: int, topic: bytes) -> int:
+        """The number of a kind; all its frames have this topic, at that place."""
 
 
 class Link(abc.ABC):

@@ -148,7 +148,7 @@ def test_topics_too_long_or_too_many_for_a_matrix_are_compared_one_by_one(tmp_pa
     devices, seqs = np.array([0, 1, 1, 0]), np.zeros(4, np.int64)
     topics = [long.encode(), b"short", b"other", b"x" * 3000]
     sizes = np.array([len(topic) for topic in topics])
-    assert expected.others(devices, seqs, None, sizes, topics).tolist() == [2, 3]
+    assert expected.others(devices, seqs, None, sizes, lambda: topics).tolist() == [2, 3]
 
 
 def test_nothing_planned_means_nothing_compared():

@@ -169,7 +169,7 @@ class Inbox(asyncio.Protocol):
         """From here on messages like this one go into the basket."""
         self.alike, self.alike_bytes, self.put = usual + OURS, size, basket.put
         # The length takes one byte and the topic's own length two.
-        self.alike_kind = basket.kind_of(self.link, usual[0] & 0x0F, payload_bytes, size, 4, len(self.usual_topic))
+        self.alike_kind = basket.kind_of(self.link, usual[0] & 0x0F, payload_bytes, size, 4, self.usual_topic)
 
     def _put_few(self, data: bytes, alike: bytes) -> bool:
         """Few messages for the basket in one chunk; False when anything is different."""

@@ -292,6 +292,7 @@ def mixed_publishes(
         payload_starts,
         ends - payload_starts,
         ends - starts,
+        rows,
     )
     return Bulk(arrivals, answers, once_ids)
 
