@@ -306,7 +306,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         list[Judged], _about("The scenario's expectations, then the QoS promises, then publishes that failed.")
     ]
     state: Annotated[
-        str, _about("`finished`, `interrupted`, `broker-failed`, `failed`, or `running` if it was killed.")
+        str,
+        _about(
+            "`finished`, `interrupted`, `broker-failed`, `failed` or `killed`; `starting` or `running` where it cannot "
+            "be known whether it was killed."
+        ),
     ]
     started: Annotated[str, _about("When the run began, ISO 8601, UTC.")]
     duration_s: Annotated[float, _about("Of the whole run, first phase to last.")]

@@ -115,6 +115,8 @@ def _complete(facts: Facts) -> Check:
     unfinished = {
         "interrupted": f"the run was interrupted{detail}",
         "failed": f"the run failed on our side{detail}",
+        "starting": "the run never began: it was killed while its broker started, or is still at it",
+        "killed": f"the run was killed{detail}",
         "running": "the run never finished: its process was killed, or is still at it",
     }.get(facts.manifest.state)
     if unfinished:
