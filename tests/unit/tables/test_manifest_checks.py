@@ -14,6 +14,7 @@ import pytest
 from battlebrokers.analysis.conclusion import draw_conclusion
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import RunFolderError
+from battlebrokers.processes import own_identity
 from battlebrokers.tables import RESOURCES, TIMELINE
 from battlebrokers.tables.manifest import BattleFacts, CaptureFacts, Phase
 from battlebrokers.tables.manifest_checks import decode_manifest, mistakes_in
@@ -25,7 +26,8 @@ TESTS = Path(__file__).parents[2]
 def _with_everything(make_run: Callable[..., MadeUpRun]) -> MadeUpRun:
     """A run whose manifest has every part there is."""
     run = make_run(
-        run="whole", expect=["lost == 0"], counters={"sent": 3000, "received": 3000, "reconnects": 1}, tick_ns=4_000_000,
+        run="whole", expect=["lost == 0"], tick_ns=4_000_000,
+        counters={"sent": 3000, "received": 3000, "reconnects": 1}, process=own_identity(),
         settings={"devices": 10, "clients": 2, "drain_s": 3.0, "quiet_s": 2.0, "lowered_qos": {}, "processes": 1},
         battle=BattleFacts("b1", 0, 1), resolved={"fleets": {"air": {"count": 10, "every": "1s"}}, "clients": {}},
         captures=[CaptureFacts("broker", files=[], snap_bytes=0, started_ns=START_NS, packets=5, dropped=0)],
