@@ -86,8 +86,14 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}
     wrong_arrivals: Annotated[
         dict[str, int],
-        _about("What came in and was no message: `malformed` bytes, `unreadable` for the contender's file."),
+        _about(
+            "What came in and was no message: `malformed` bytes, `unreadable` for the contender's file, `oversized` "
+            "beyond anything the scenario can cause."
+        ),
     ] = {}
+    unrecorded: Annotated[
+        int, _about("Arrivals that were only counted: beyond several times what the scenario can cause.")
+    ] = 0
 
 
 class Publishing(msgspec.Struct, frozen=True, kw_only=True):

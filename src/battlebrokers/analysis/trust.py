@@ -15,7 +15,7 @@ from battlebrokers.analysis.latency import measured, per_second
 from battlebrokers.analysis.model import Check, Latencies, Level, Messages, Percentiles, Publishing, Service, Trust
 from battlebrokers.analysis.quantiles import Distribution
 from battlebrokers.analysis.steadiness import SHORTEST_WINDOW_S, Steadiness, steadiness
-from battlebrokers.analysis.strays import check_foreign
+from battlebrokers.analysis.strays import check_flood, check_foreign
 from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.units import format_count, format_duration, format_percent
 
@@ -70,6 +70,7 @@ def judge_trust(
         _connects(sum(worker.counters.get("connects_held", 0) for worker in facts.manifest.workers)),
         _generator_cpu(busiest),
         _samples(samples, "deliveries" if messages.expected else "sends") if connects is None else _connected(connects),
+        check_flood(facts),
         check_foreign(facts.manifest.scenario.expect, messages),
         _steady(settled, planned=planned_changes(facts)),
         _rising(facts),

@@ -77,5 +77,7 @@ def _refuse_what_is_under_way(folder: RunFolder) -> None:
 
 
 def _recorded_events(manifest: Manifest) -> int:
-    """How many messages and deliveries the workers counted; 0 if a run was killed before they could say."""
-    return sum(worker.counters.get(name, 0) for worker in manifest.workers for name in ("sent", "received"))
+    """How many messages and deliveries the workers recorded; 0 if a run was killed before they could say."""
+    counted = [worker.counters for worker in manifest.workers]
+    unrecorded = sum(counters.get("arrivals_not_recorded", 0) for counters in counted)
+    return max(0, sum(counters.get(name, 0) for counters in counted for name in ("sent", "received")) - unrecorded)

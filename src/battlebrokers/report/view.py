@@ -144,6 +144,8 @@ def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
     counters = {
         "malformed": "malformed packets",
         "unreadable": "notifications that cannot be read",
+        "oversized": "messages too large to be expected",
+        "arrivals_not_recorded": "arrivals beyond what is recorded",
         "recorder_overflow": "events not recorded",
         "connects_held": "connects that waited for earlier ones",
         "reconnects": "reconnects",

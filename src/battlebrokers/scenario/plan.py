@@ -117,6 +117,16 @@ class Plan:
         """The clients whose number leaves the remainder `share` when divided by `of`, by number."""
         return itertools.chain.from_iterable(group.clients(share, of) for group in self._groups)
 
+    @property
+    def device_groups(self) -> Iterator[Iterator[DevicePlan]]:
+        """The devices, fleet by fleet."""
+        return (fleet.devices(0, 1) for fleet in self._fleets)
+
+    @property
+    def client_groups(self) -> Iterator[Iterator[ClientPlan]]:
+        """The clients, group by group."""
+        return (group.clients(0, 1) for group in self._groups)
+
     @cached_property
     def matching(self) -> Matching:
         """Every topic its devices can publish to."""

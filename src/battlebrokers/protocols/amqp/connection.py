@@ -61,9 +61,28 @@ class Connection(asyncio.Protocol):
     """The protocol of one TCP or TLS connection."""
 
     __slots__ = (
-        "_body_left", "_body_parts", "_content", "_mode", "_tail", "_topics", "_waiting", "_wire", "ended",
-        "frame_max", "gone", "heard_tick", "heartbeat_ticks", "link", "paused", "returned", "sent_tick", "slot",
-        "started", "transport", "wheel",
+        "_body_left",
+        "_body_parts",
+        "_content",
+        "_mode",
+        "_tail",
+        "_too_large",
+        "_topics",
+        "_waiting",
+        "_wire",
+        "ended",
+        "frame_max",
+        "gone",
+        "heard_tick",
+        "heartbeat_ticks",
+        "link",
+        "paused",
+        "returned",
+        "sent_tick",
+        "slot",
+        "started",
+        "transport",
+        "wheel",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -88,6 +107,8 @@ class Connection(asyncio.Protocol):
         """The delivery whose header or body is still coming."""
         self._mode = 0
         self._body_left = -1
+        self._too_large = False
+        """The message that is coming is larger than anything we wait for."""
         """Bytes of the body to come; -1: the header has not come yet."""
         self._body_parts: list[bytes] = []
         self._wire = 0
@@ -164,7 +185,7 @@ class Connection(asyncio.Protocol):
                 kind, channel, length = FRAME.unpack_from(data, place)
                 start = place + 7
                 end = start + length
-                if length > LARGEST_FRAME_BYTES or kind not in (METHOD, HEADER, BODY, HEARTBEAT):
+                if length > self.frame_max or kind not in (METHOD, HEADER, BODY, HEARTBEAT):
                     raise MalformedFrame(foreign(data[place : place + 8]))  # noqa: TRY301
                 if end >= size:
                     break
@@ -196,7 +217,8 @@ class Connection(asyncio.Protocol):
                     self._wire += length + 8
                     self._body_left -= length
                     if self._body_left:
-                        self._body_parts.append(data[start:end])
+                        if not self._too_large:
+                            self._body_parts.append(data[start:end])
                     elif self._body_parts or content[3] is _RETURNED:
                         last_tag = self._whole(at_ns, data, arrivals, data[start:end]) or last_tag
                     else:
@@ -225,6 +247,9 @@ class Connection(asyncio.Protocol):
             raise MalformedFrame("a content header came that nobody announced")
         self._body_left, self._mode = read_content(data, start, end)
         self._wire += end - start + 8
+        self._too_large = self._body_left > self.link.options.largest_bytes
+        if self._too_large:
+            self._body_parts = [b""]  # what comes is not kept, and its last frame is no message either
         if self._content[3] is _RETURNED:
             properties = getattr(unmarshalled(data[start - 7 : end + 1]), "properties", None)
             named = str(getattr(properties, "message_id", ""))
@@ -237,6 +262,11 @@ class Connection(asyncio.Protocol):
         payload = b"".join((*self._body_parts, last))
         self._content = None
         self._body_parts = []
+        if self._too_large and key is not _RETURNED:
+            self._too_large = False
+            words = f"a message of more than {self.link.options.largest_bytes} bytes"
+            self.link.listener.malformed(self.link, words, Failure.OVERSIZED)
+            return tag if first == CHARACTER_ONE else 0
         if key is _RETURNED:
             self.link.returned(tag, self.returned or 0, at_ns)
             self.returned = None
