@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from battlebrokers.analysis.columns import scalar_of
 from battlebrokers.analysis.stored import is_decoded
-from battlebrokers.analysis.table_checks import refuse_impossible, within_run
+from battlebrokers.analysis.table_checks import MOST_ROWS, refuse_impossible, within_run
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import RunFolderError
 from battlebrokers.tables import measures, operations, resources
@@ -180,7 +180,7 @@ def _recorded(folder: RunFolder, table: Table) -> pa.Table:
     pieces = [pa.Table.from_batches([], schema=schema)]
     for path in _files(folder.table(table)):
         try:
-            found = pq.ParquetFile(path).read()
+            found = _opened(path).read()
             for field in schema:
                 if field.nullable and field.name not in found.column_names:  # older than the column
                     found = found.append_column(field, pa.nulls(found.num_rows, field.type))
@@ -196,7 +196,15 @@ def _files(folder: Path) -> list[Path]:
 
 def _read_file(path: Path, schema: pa.Schema) -> pa.Table:
     # Not `pyarrow.dataset`: it loads pandas, which would cost every `bb` command a second.
-    return pq.ParquetFile(path).read().select(schema.names).cast(schema)
+    return _opened(path).read().select(schema.names).cast(schema)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    """A file of a small table; one that claims more rows than any run has would not fit into memory."""
+    file = pq.ParquetFile(path)
+    if file.metadata.num_rows > MOST_ROWS:
+        raise pa.ArrowInvalid(f"{path.name} has {file.metadata.num_rows} rows, more than the {MOST_ROWS} of any run")
+    return file
 
 
 def _decoding(folder: RunFolder, manifest: Manifest) -> Decoding:

@@ -20,6 +20,7 @@ from battlebrokers.tables.measures import BUCKET_LOST, BUCKET_TINY, LATENCIES, b
 from battlebrokers.tables.run_folder import RunFolder
 
 LARGEST_COUNT = 10**15
+MOST_ROWS = 20_000_000
 _LARGEST_BUCKET = bucket_of(float(1 << 63))
 _SPARSE, _FEW_S = 50, 200_000
 """The timeline has a row for each second: a span of more seconds than this for each of its seconds is made up."""

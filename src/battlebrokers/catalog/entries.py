@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -20,7 +21,17 @@ RUNS_VARIABLE = "BB_RUNS"
 class _Verdict(msgspec.Struct):
     """The one thing of a summary the list shows."""
 
-    verdict: str = ""
+    verdict: Literal["PASS", "FAIL", "VOID", ""] = ""
+
+
+class _Battle(msgspec.Struct):
+    id: str = ""
+
+
+class _Membership(msgspec.Struct):
+    """What is wanted of an invalid manifest: a battle must not lose a run without a word."""
+
+    battle: _Battle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +79,17 @@ def read_entry(folder: RunFolder) -> Entry:
         manifest = folder.read_manifest()
     except RunFolderError as error:
         state = "invalid" if isinstance(error, InvalidManifestError) else "damaged"
-        return Entry(folder=folder, run=folder.run_id, state=state, damage=error.message)
+        battle = _battle(folder) if state == "invalid" else ""
+        return Entry(folder=folder, run=folder.run_id, state=state, damage=error.message, battle=battle)
     return _entry(folder, manifest)
+
+
+def _battle(folder: RunFolder) -> str:
+    try:
+        found = msgspec.json.decode(read_small_file(folder.manifest_path, MOST_BYTES), type=_Membership)
+    except (OSError, msgspec.MsgspecError, RecursionError):
+        return ""
+    return found.battle.id if found.battle is not None else ""
 
 
 def _entry(folder: RunFolder, manifest: Manifest) -> Entry:

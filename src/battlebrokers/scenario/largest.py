@@ -5,11 +5,10 @@ Called by workers before they connect anybody. Nodes are sampled, as for estimat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from battlebrokers.scenario.payloads import PayloadSource, largest_payload_bytes
-from battlebrokers.scenario.plan import ClientPlan, DevicePlan, Plan
+from battlebrokers.scenario.plan import ConnectionPlan, DevicePlan, Plan
 
 _SAMPLED_NODES = 8
 _SAMPLED_MESSAGES = 16
@@ -19,17 +18,19 @@ _GROWTH = 2
 
 def largest_message_bytes(plan: Plan) -> int:
     """Payload and topic of the largest message any device, or any last will, can cause."""
-    groups: list[Iterator[DevicePlan] | Iterator[ClientPlan]] = [*plan.device_groups, *plan.client_groups]
-    return max((_of_node(node) for nodes in groups for node in islice(nodes, _SAMPLED_NODES)), default=0)
+    devices = (_of_device(each) for nodes in plan.device_groups for each in islice(nodes, _SAMPLED_NODES))
+    clients = (_of_will(each.connection) for nodes in plan.client_groups for each in islice(nodes, _SAMPLED_NODES))
+    return max(chain(devices, clients), default=0)
 
 
-def _of_node(node: DevicePlan | ClientPlan) -> int:
-    will = node.connection.will
-    largest = _GROWTH * (len(will.topic.encode()) + len(will.payload.encode())) if will is not None else 0
-    if isinstance(node, DevicePlan):
-        topic_bytes = max((len(topic.encode()) for topic in node.topics), default=0)
-        largest = max(largest, _GROWTH * topic_bytes + _payload_bytes(node))
-    return largest
+def _of_device(device: DevicePlan) -> int:
+    topic_bytes = max((len(topic.encode()) for topic in device.topics), default=0)
+    return max(_of_will(device.connection), _GROWTH * topic_bytes + _payload_bytes(device))
+
+
+def _of_will(connection: ConnectionPlan) -> int:
+    will = connection.will
+    return _GROWTH * (len(will.topic.encode()) + len(will.payload.encode())) if will is not None else 0
 
 
 def _payload_bytes(device: DevicePlan) -> int:

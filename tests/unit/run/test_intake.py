@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import read_scenario
 from battlebrokers.tables import DELIVERIES
 from battlebrokers.tables.message_header import HEADER, VERSION
+from support.hostile_broker import HostileBroker, Hostility, publish_head, send, varint
 
 SCENARIO = """
 name: hostile
@@ -26,59 +26,11 @@ clients: {{app: {{count: {clients}, subscribe: [air], qos: {qos}, version: "{ver
 phases: {{measure: 1s, drain: 2s, quiet: 1s}}
 """
 TESTS = Path(__file__).parents[2]
-CONNECT, PUBLISH, PUBACK, PUBREL, SUBSCRIBE, PING = 1, 3, 4, 6, 8, 12
-Hostility = Callable[[asyncio.StreamWriter, int], Awaitable[None]]
 
 
 def plan_of(**values: Any) -> Plan:
     text = SCENARIO.format(**{"size": 64, "clients": 1, "qos": 0, "version": "3.1.1"} | values)
     return build_plan(read_scenario(text, "test").scenario, 1)
-
-
-def varint(number: int) -> bytes:
-    made = bytearray()
-    while True:
-        number, low = divmod(number, 128)
-        made.append(low | 0x80 if number else low)
-        if not number:
-            return bytes(made)
-
-
-class HostileBroker:
-    """Speaks MQTT as far as CONNECT and SUBSCRIBE; then each subscriber gets what the test wants, once."""
-
-    def __init__(self, hostility: Hostility, version: str) -> None:
-        self._hostility = hostility
-        self._more = b"\x00" if version == "5" else b""
-        self.answers: list[bytes] = []
-        """Acknowledgements that came."""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                first, body = await _packet(reader)
-                if first >> 4 == CONNECT:
-                    writer.write(b"\x20" + varint(2 + len(self._more)) + b"\x00\x00" + self._more)
-                elif first >> 4 == SUBSCRIBE:
-                    writer.write(b"\x90" + varint(3 + len(self._more)) + body[:2] + self._more + b"\x00")
-                    await self._hostility(writer, len(self.answers))
-                elif first >> 4 in (PUBACK, 5, PUBREL):
-                    self.answers.append(bytes([first]) + body)
-                elif first >> 4 == PING:
-                    writer.write(b"\xd0\x00")
-        except (asyncio.IncompleteReadError, OSError):
-            writer.close()
-
-
-async def _packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    first = (await reader.readexactly(1))[0]
-    size = shift = 0
-    while True:
-        byte = (await reader.readexactly(1))[0]
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return first, await reader.readexactly(size)
 
 
 async def against(hostility: Hostility, folder: Path, **values: Any) -> tuple[dict[str, Any], list[bytes]]:
@@ -87,37 +39,25 @@ async def against(hostility: Hostility, folder: Path, **values: Any) -> tuple[di
     scenario = folder / "scenario.yaml"
     scenario.write_text(SCENARIO.format(**values))
     broker = HostileBroker(hostility, values["version"])
-    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "support.engine_child", str(scenario), str(port), str(folder),
-        stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(TESTS)},
-    )  # fmt: skip
-    try:
-        out, _ = await asyncio.wait_for(child.communicate(), 120)
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
-        server.close()
+    async with broker.serving() as port:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "support.engine_child", str(scenario), str(port), str(folder),
+            stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(TESTS)},
+        )  # fmt: skip
+        try:
+            out, _ = await asyncio.wait_for(child.communicate(), 120)
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
     assert child.returncode == 0
     return json.loads(out), broker.answers
-
-
-def publish_head(payload_bytes: int, qos: int = 0, version: str = "3.1.1") -> bytes:
-    variable = b"\x00\x03air" + (b"\x00\x07" if qos else b"") + (b"\x00" if version == "5" else b"")
-    return bytes([PUBLISH << 4 | qos << 1]) + varint(len(variable) + payload_bytes) + variable
-
-
-async def send(writer: asyncio.StreamWriter, data: bytes) -> None:
-    writer.write(data)
-    await writer.drain()
 
 
 async def test_huge_messages_to_each_of_many_connections_are_skipped_counted_and_cost_little_memory(tmp_path):
     piece, pieces = bytes(1 << 20), 40
 
-    async def huge(writer: asyncio.StreamWriter, _: int) -> None:
+    async def huge(writer: asyncio.StreamWriter, _: bytes) -> None:
         await send(writer, publish_head(pieces << 20))
         for _ in range(pieces):
             await send(writer, piece)
@@ -133,7 +73,7 @@ async def test_huge_messages_to_each_of_many_connections_are_skipped_counted_and
 @pytest.mark.parametrize(("qos", "answer"), [(1, b"\x40\x00\x07"), (2, b"\x50\x00\x07")])
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 async def test_a_huge_message_that_wants_an_answer_gets_it_however_its_bytes_are_cut(tmp_path, qos, answer, version):
-    async def huge(writer: asyncio.StreamWriter, _: int) -> None:
+    async def huge(writer: asyncio.StreamWriter, _: bytes) -> None:
         head = publish_head(4 << 20, qos, version)
         for place in range(len(head)):
             await send(writer, head[place : place + 1])
@@ -153,7 +93,7 @@ async def test_a_flood_is_recorded_up_to_a_limit_and_counted_beyond(tmp_path):
     message = publish_head(len(payload)) + payload
     block, blocks = message * 10_000, 1 + (limit + 300_000) // 10_000
 
-    async def flood(writer: asyncio.StreamWriter, _: int) -> None:
+    async def flood(writer: asyncio.StreamWriter, _: bytes) -> None:
         for _ in range(blocks):
             await send(writer, block)
 
@@ -168,7 +108,7 @@ async def test_a_flood_is_recorded_up_to_a_limit_and_counted_beyond(tmp_path):
 
 
 async def test_a_flood_of_made_up_topics_does_not_grow_without_bound(tmp_path):
-    async def flood(writer: asyncio.StreamWriter, _: int) -> None:
+    async def flood(writer: asyncio.StreamWriter, _: bytes) -> None:
         for number in range(6_000):
             topic = f"{number:05d}".encode() + b"x" * 60_000
             await send(writer, b"\x30" + varint(2 + len(topic)) + len(topic).to_bytes(2, "big") + topic)

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from battlebrokers.analysis.conclusion import draw_conclusion
@@ -127,3 +129,13 @@ def test_samples_of_another_time_do_not_stretch_the_charts(make_run: Callable[..
     before = len(run.rows[RESOURCES.name])
     run.add(RESOURCES, **stray)
     assert draw_conclusion(run.write()).facts.resources.num_rows == before
+
+
+def test_a_table_that_claims_more_rows_than_any_run_has_is_not_read(make_run: Callable[..., MadeUpRun]) -> None:
+    folder = make_run(run="rows").healthy().write()
+    rows = pa.RecordBatch.from_pydict({"n": pa.array([0] * 1_000_000, pa.int64())})
+    with pq.ParquetWriter(folder.table(TIMELINE) / "part-00001.parquet", rows.schema) as writer:
+        for _ in range(21):
+            writer.write_batch(rows)
+    with pytest.raises(RunFolderError, match="21000000 rows, more than"):
+        draw_conclusion(folder)

@@ -48,7 +48,6 @@ CONFIRM_CHANNEL = 2
 PROBE_CHANNEL = 3
 """Asks for things that may not exist; the broker closes it when they do not."""
 FEW = 8
-LARGEST_FRAME_BYTES = 1 << 20
 BEAT_TICKS = 5
 DUP = 8
 CHARACTER_ONE = ord("1")
@@ -61,28 +60,9 @@ class Connection(asyncio.Protocol):
     """The protocol of one TCP or TLS connection."""
 
     __slots__ = (
-        "_body_left",
-        "_body_parts",
-        "_content",
-        "_mode",
-        "_tail",
-        "_too_large",
-        "_topics",
-        "_waiting",
-        "_wire",
-        "ended",
-        "frame_max",
-        "gone",
-        "heard_tick",
-        "heartbeat_ticks",
-        "link",
-        "paused",
-        "returned",
-        "sent_tick",
-        "slot",
-        "started",
-        "transport",
-        "wheel",
+        "_body_left", "_body_parts", "_content", "_mode", "_tail", "_too_large", "_topics", "_waiting", "_wire",
+        "ended", "frame_max", "gone", "heard_tick", "heartbeat_ticks", "link", "paused", "returned", "sent_tick",
+        "slot", "started", "transport", "wheel",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -107,9 +87,9 @@ class Connection(asyncio.Protocol):
         """The delivery whose header or body is still coming."""
         self._mode = 0
         self._body_left = -1
+        """Bytes of the body to come; -1: the header has not come yet."""
         self._too_large = False
         """The message that is coming is larger than anything we wait for."""
-        """Bytes of the body to come; -1: the header has not come yet."""
         self._body_parts: list[bytes] = []
         self._wire = 0
         self._topics: dict[bytes, bytes] = {}
