@@ -146,7 +146,7 @@ class Orchestrator:
         self._look()
         capturing = self._captures(self.folder)
         try:
-            # Before anything is started: a run that is killed meanwhile is listed all the same.
+            # A run that is killed while its broker starts is listed all the same.
             entry = first_entry(self.folder.run_id, request, self._plan, self._anchor.wall_ns)
             self._logbook = Logbook(self.folder, self._timetable, entry)
             self._logbook.write()

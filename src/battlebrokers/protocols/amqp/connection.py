@@ -243,7 +243,6 @@ class Connection(asyncio.Protocol):
         self._content = None
         self._body_parts = []
         if self._too_large and key is not _RETURNED:
-            self._too_large = False
             words = f"a message of more than {self.link.options.largest_bytes} bytes"
             self.link.listener.malformed(self.link, words, Failure.OVERSIZED)
             return tag if first == CHARACTER_ONE else 0

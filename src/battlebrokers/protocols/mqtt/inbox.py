@@ -13,16 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from battlebrokers.protocols.base import Basket, Completion, Failure
+from battlebrokers.protocols.base import Basket, Completion
 from battlebrokers.protocols.mqtt.decode import decode
 from battlebrokers.protocols.mqtt.framing import equal_frames, split_frames
-from battlebrokers.protocols.mqtt.malformed import (
-    PACKET_TOO_LARGE,
-    PROTOCOL_ERROR,
-    TOPIC_ALIAS_INVALID,
-    MalformedPacket,
-)
-from battlebrokers.protocols.mqtt.oversized import oversized_publish
+from battlebrokers.protocols.mqtt.malformed import PROTOCOL_ERROR, TOPIC_ALIAS_INVALID, MalformedPacket
+from battlebrokers.protocols.mqtt.oversized import Skipping
 from battlebrokers.protocols.mqtt.packets import (
     V5,
     ConnAck,
@@ -66,25 +61,18 @@ OURS = bytes([VERSION])
 """What payloads begin with that carry our header."""
 
 
-class Inbox(asyncio.Protocol):
+class Inbox(Skipping):
     """The receiving half of a connection."""
 
     __slots__ = (
         "aliases",
-        "alike",
         "alike_bytes",
         "alike_kind",
-        "gone",
         "heard_tick",
-        "link",
         "ping_tick",
         "put",
-        "skip_bytes",
-        "tail",
         "usual",
         "usual_topic",
-        "wanted_bytes",
-        "welcome",
         "wheel",
     )
 
@@ -103,7 +91,6 @@ class Inbox(asyncio.Protocol):
         self.wanted_bytes = 0
         """How long `tail` must become to be worth another look."""
         self.skip_bytes = 0
-        """How much is still to come of a message that is not kept; `tail` is empty, but there, meanwhile."""
         self.aliases: dict[int, bytes] | None = None
         """Topics the broker named by number."""
         self.usual: bytes | None = None
@@ -205,14 +192,8 @@ class Inbox(asyncio.Protocol):
 
     def receive(self, data: bytes, at_ns: int) -> None:
         """Take MQTT bytes apart and act on every complete frame; keeps the rest."""
-        if self.skip_bytes:
-            if len(data) < self.skip_bytes:
-                self.skip_bytes -= len(data)
-                return
-            data = data[self.skip_bytes :]
-            self.skip_bytes, self.tail = 0, None
-            if not data:
-                return
+        if self.skip_bytes and not (data := self.behind_skipped(data)):
+            return
         tail = self.tail
         if tail is not None:
             # A large message comes in many chunks: they are appended in place, and copied out once.
@@ -245,29 +226,11 @@ class Inbox(asyncio.Protocol):
         if len(frames) < MANY or not self._take_many(data, frames, at_ns):
             self._take_each(data, frames, at_ns)
         if fault is not None:
-            self._skip(data, consumed, fault, at_ns)
+            self.skip(data, consumed, fault, at_ns)
         elif consumed < size:
             self.tail = data[consumed:]
             self.alike = None
             self.wanted_bytes = wanted_bytes
-
-    def _skip(self, data: bytes, start: int, fault: MalformedPacket, at_ns: int) -> None:
-        """Leave out a message that is larger than anything we wait for; any other fault ends the connection."""
-        found = oversized_publish(data, start) if fault.reason == PACKET_TOO_LARGE else None
-        if found is None or self.welcome is not None:
-            raise fault
-        self.alike = None
-        if isinstance(found, int):
-            self.tail, self.wanted_bytes = data[start:], found
-            return
-        self.link.listener.malformed(self.link, str(fault), Failure.OVERSIZED)
-        if found.answer:
-            self.send(found.answer)
-        end = start + found.whole_bytes
-        if end > len(data):
-            self.tail, self.skip_bytes = b"", end - len(data)
-        elif end < len(data) and not self.gone:
-            self.receive(data[end:], at_ns)
 
     def _take_equal(self, data: bytes, start: int, count: int, frame_bytes: int, body_offset: int, at_ns: int) -> bool:
         link = self.link
