@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,8 @@ def settled(folder: RunFolder) -> Manifest:
     if was_killed(manifest):
         manifest.state_detail = f"it was still {manifest.state}"
         manifest.state = "killed"
-        folder.write_manifest(manifest)
+        with contextlib.suppress(OSError):  # no room for it: whoever writes the tables will say so
+            folder.write_manifest(manifest)
     return manifest
 
 
