@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 
 from battlebrokers.analysis.conclusion import draw_conclusion
 from battlebrokers.clock import SECOND_NS
-from battlebrokers.errors import RunFolderError
+from battlebrokers.errors import ExitCode, RunFolderError
 from battlebrokers.processes import own_identity
 from battlebrokers.tables import RESOURCES, TIMELINE
 from battlebrokers.tables.manifest import BattleFacts, CaptureFacts, Phase
@@ -139,3 +140,24 @@ def test_a_table_that_claims_more_rows_than_any_run_has_is_not_read(make_run: Ca
             writer.write_batch(rows)
     with pytest.raises(RunFolderError, match="21000000 rows, more than"):
         draw_conclusion(folder)
+
+
+@pytest.mark.parametrize("command", [["report"], ["report", "--json"], ["compare", "other"], ["analyze"]])
+def test_every_command_refuses_a_crafted_run_by_name_with_exit_code_3(
+    make_run: Callable[..., MadeUpRun], command: list[str]
+) -> None:
+    folder = _with_everything(make_run).write()
+    make_run(run="other").healthy().write()
+    manifest = json.loads(folder.manifest_path.read_bytes())
+    manifest["phases"] = [{**one, "start_ns": -(10**18), "end_ns": 10**18} for one in manifest["phases"]]
+    manifest["workers"][0]["counters"]["received"] = 10**18
+    manifest["settings"]["devices"] = 10**18
+    folder.manifest_path.write_text(json.dumps(manifest))
+    limit = (3 << 30, 3 << 30)
+    said = subprocess.run(
+        [sys.executable, "-m", "battlebrokers.cli.main", *command, "whole", "--runs", str(folder.path.parent)],
+        capture_output=True, text=True, check=False, timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit),
+    )  # fmt: skip
+    assert said.returncode == ExitCode.INVALID_INPUT, said.stderr
+    assert f"{folder.manifest_path} is invalid" in " ".join(said.stderr.split())
