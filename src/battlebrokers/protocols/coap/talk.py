@@ -315,7 +315,11 @@ class Talk:
                 done(None)
                 return
             got, further, size = read_block(value)
-            if got << size + 4 != sum(map(len, parts)) or got << size + 4 > self.largest_bytes:
+            if got << size + 4 > self.largest_bytes:
+                self._malformed(f"an answer in blocks of more than {self.largest_bytes} bytes")
+                done(None)
+                return
+            if got << size + 4 != sum(map(len, parts)):
                 done(None)
                 return
             parts.append(message.payload)
