@@ -6,6 +6,7 @@ BattleError                  1  our bug, or a failure nobody foresaw
 │   ├── QuantityError        3  …a duration, rate, size or count that cannot be read
 │   ├── ScenarioError        3  …a scenario (all its mistakes at once)
 │   └── RunFolderError       3  …a run folder that is missing, foreign or unreadable
+│       └── InvalidManifestError 3  …whose manifest says what no run can have written
 ├── EnvironmentNotReady      4  this machine lacks something (Java, a broker, a right, disk space)
 ├── ContenderError           5  the broker did not start, died, or stopped answering
 │   └── LinkError            5  one connection to it failed
@@ -89,6 +90,10 @@ class ScenarioError(InputError):
 
 class RunFolderError(InputError):
     """A run folder is missing, foreign or unreadable."""
+
+
+class InvalidManifestError(RunFolderError):
+    """A manifest says what no run can have written."""
 
 
 class EnvironmentNotReady(BattleError):  # noqa: N818 - reads as the sentence it is

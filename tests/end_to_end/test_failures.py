@@ -176,10 +176,12 @@ def test_a_run_killed_outright_is_readable_up_to_its_last_flush(tmp_path, requir
     _, left = psutil.wait_procs(family, timeout=60)
     assert not left, "workers, broker and analyst end with us"
     assert folder.read_manifest().state == "running"
+    (listed,) = bb("list", "--json", cwd=tmp_path).json()
+    assert (listed["state"], listed["killed_while"]) == ("killed", "running")
     result = bb("analyze", str(folder.path), "--json", cwd=tmp_path)
     assert result.code == 6, result.err
     told = result.json()
-    assert told["verdict"] == "VOID"
+    assert (told["verdict"], told["state"]) == ("VOID", "killed")
     assert told["messages"]["delivered"] > 0
     assert folder.report_path.exists()
 

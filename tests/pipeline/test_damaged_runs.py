@@ -256,3 +256,38 @@ Caused by: java.io.IOException: No space left on device
     assert _told(RuntimeError(other)).message == "the analysis failed: java.lang.StackOverflowError"
     shallow = "An error occurred while calling o1.x.\n: java.lang.IllegalStateException: stopped\n\tat A.b(C)"
     assert _in_short(RuntimeError(shallow)) == "stopped"
+
+
+def test_phases_of_another_time_than_the_evidence_are_refused_before_anything_is_computed(
+    spark: SparkSession, run_path: Path
+) -> None:
+    world = World()
+    device, client = world.device(), world.client("t")
+    world.deliver(client, world.publish(device, "t", 3.0, qos=1), 3.1)
+    folder = world.write(run_path)
+    later_ns = 300 * 86_400 * 10**9
+    manifest = json.loads(folder.manifest_path.read_bytes())
+    manifest["started_ns"] += later_ns
+    for phase in manifest["phases"]:
+        phase["start_ns"] += later_ns
+        phase["end_ns"] += later_ns
+    folder.manifest_path.write_text(json.dumps(manifest))
+    with pytest.raises(RunFolderError, match="its phases do not fit the evidence"):
+        analyze(spark, str(run_path))
+    assert not folder.table(JOURNEYS).exists()
+
+
+def test_a_segment_of_another_time_is_a_defect_and_the_rest_is_analysed(spark: SparkSession, run_path: Path) -> None:
+    world = World()
+    device, client = world.device(), world.client("t")
+    world.deliver(client, world.publish(device, "t", 3.0, qos=1), 3.1)
+    folder = world.write(run_path)
+    segment = next(folder.table(DELIVERIES).glob("*.parquet"))
+    rows = pq.read_table(segment)
+    place = rows.schema.get_field_index("received_ns")
+    strange = rows.set_column(place, rows.schema.field(place), pa.array([10**18] * rows.num_rows, pa.int64()))
+    pq.write_table(strange, segment.with_name("x-00000.parquet"))
+    analyze(spark, str(run_path))
+    defects = json.loads((folder.path / "measures" / "defects.json").read_bytes())
+    assert ["its times are not of this run" in defect["reason"] for defect in defects].count(True) == 1
+    assert outcomes(Result(folder), device) == ["delivered"]

@@ -15,6 +15,7 @@ import pytest
 
 from battlebrokers import tables
 from battlebrokers.clock import SECOND_NS
+from battlebrokers.processes import ProcessIdentity
 from battlebrokers.tables.base import Table
 from battlebrokers.tables.manifest import (
     BattleFacts,
@@ -63,6 +64,7 @@ class MadeUpRun:
     counters: dict[str, int] = field(default_factory=dict)
     tick_ns: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
+    process: ProcessIdentity | None = None
     battle: BattleFacts | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
     host: dict[str, Any] = field(
@@ -356,6 +358,7 @@ class MadeUpRun:
             battle=self.battle,
             captures=self.captures,
             settings=dict(self.settings),
+            process=self.process,
         )
 
     def write(self) -> RunFolder:

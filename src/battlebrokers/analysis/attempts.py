@@ -17,6 +17,7 @@ Attempt = tuple[str, str, str, str]
 """Role, fleet, kind of operation, kind of failure."""
 WRONG_ARRIVALS = {
     "malformed": "packets from the broker were malformed",
+    "oversized": "messages from the broker were larger than anything this run can cause, and were not kept",
     "unreadable": "notifications were not as the contender's file says",
     "stray_acknowledgements": "acknowledgements of the broker named no message or request of ours",
 }

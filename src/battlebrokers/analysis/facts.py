@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from battlebrokers.analysis.columns import scalar_of
 from battlebrokers.analysis.stored import is_decoded
+from battlebrokers.analysis.table_checks import MOST_ROWS, refuse_impossible, within_run
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import RunFolderError
 from battlebrokers.tables import measures, operations, resources
@@ -82,8 +83,7 @@ class Facts:
     @property
     def load_start_ns(self) -> int:
         """When the first load phase began: second 0 of every `second` column."""
-        starts = [phase.start_ns for phase in self.manifest.phases if phase.name in LOAD_PHASES]
-        return min(starts, default=self.manifest.started_ns)
+        return _load_start_ns(self.manifest)
 
     @property
     def measure_seconds(self) -> range:
@@ -109,18 +109,13 @@ def read_facts(folder: RunFolder) -> Facts:
             f"{folder.path} was analysed only in part: {', '.join(unwritten)} missing",
             hint=f"`bb analyze {folder.path}` does it again; what was recorded is untouched.",
         )
+    told = {table.name: _measures(folder, table) for table in _TOLD}
+    refuse_impossible(folder, manifest, _load_start_ns(manifest), told)
     return Facts(
         folder=folder,
         manifest=manifest,
-        latencies=_measures(folder, measures.LATENCIES),
-        ledger=_measures(folder, measures.LEDGER),
-        timeline=_measures(folder, measures.TIMELINE),
-        publishing=_measures(folder, measures.PUBLISHING),
-        failures=_measures(folder, measures.FAILURES),
-        actions=_measures(folder, measures.ACTIONS),
-        balance=_measures(folder, measures.BALANCE),
-        services=_measures(folder, measures.SERVICES),
-        resources=_recorded(folder, resources.RESOURCES),
+        **told,
+        resources=within_run(manifest, _recorded(folder, resources.RESOURCES), "sampled_ns"),
         clocks=_recorded(folder, resources.CLOCKS),
         nodes=_recorded(folder, operations.NODES),
         operations=_recorded(folder, operations.OPERATIONS),
@@ -139,6 +134,11 @@ _TOLD = (
 def _is_written(place: Path) -> bool:
     """Whether a table is whole: Spark makes its folder first, and takes its scaffold away last."""
     return place.is_dir() and not (place / "_temporary").exists()
+
+
+def _load_start_ns(manifest: Manifest) -> int:
+    starts = [phase.start_ns for phase in manifest.phases if phase.name in LOAD_PHASES]
+    return min(starts, default=manifest.started_ns)
 
 
 def phase_ns(phase: Phase) -> int:
@@ -180,7 +180,7 @@ def _recorded(folder: RunFolder, table: Table) -> pa.Table:
     pieces = [pa.Table.from_batches([], schema=schema)]
     for path in _files(folder.table(table)):
         try:
-            found = pq.ParquetFile(path).read()
+            found = _opened(path).read()
             for field in schema:
                 if field.nullable and field.name not in found.column_names:  # older than the column
                     found = found.append_column(field, pa.nulls(found.num_rows, field.type))
@@ -196,7 +196,15 @@ def _files(folder: Path) -> list[Path]:
 
 def _read_file(path: Path, schema: pa.Schema) -> pa.Table:
     # Not `pyarrow.dataset`: it loads pandas, which would cost every `bb` command a second.
-    return pq.ParquetFile(path).read().select(schema.names).cast(schema)
+    return _opened(path).read().select(schema.names).cast(schema)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    """A file of a small table; one that claims more rows than any run has would not fit into memory."""
+    file = pq.ParquetFile(path)
+    if file.metadata.num_rows > MOST_ROWS:
+        raise pa.ArrowInvalid(f"{path.name} has {file.metadata.num_rows} rows, more than the {MOST_ROWS} of any run")
+    return file
 
 
 def _decoding(folder: RunFolder, manifest: Manifest) -> Decoding:

@@ -26,6 +26,7 @@ from battlebrokers.analysis.model import (
     Times,
 )
 from battlebrokers.analysis.quantiles import Distribution, distributions, rank_of
+from battlebrokers.analysis.strays import count_unrecorded
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 
 _LEDGER_COUNTS = (
@@ -43,6 +44,7 @@ def messages(facts: Facts) -> Messages:
         **{name: total(ledger, name) for name in (*_LEDGER_COUNTS, *_MORE_COUNTS)},
         failures=failures(facts),
         wrong_arrivals=wrong_arrivals(facts),
+        unrecorded=count_unrecorded(facts),
     )
 
 

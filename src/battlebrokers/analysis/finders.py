@@ -204,6 +204,7 @@ def _connections(facts: Facts, summary: Summary) -> Iterator[Finding]:
             yield _finding(f"{kind}-failures", "warning", sentence, "measures/actions", rows, action.failed)
     counters: list[tuple[str, Severity, str]] = [
         *((name, "warning", words) for name, words in WRONG_ARRIVALS.items()),
+        ("arrivals_not_recorded", "warning", "arrivals beyond what this scenario can cause were only counted"),
         ("reconnects", "info", "reconnects were needed"),
     ]
     for name, severity, words in counters:

@@ -92,9 +92,12 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, int],
         _about(
             "What came in and was no message: `malformed` bytes, `unreadable` for the contender's file, "
-            "`stray_acknowledgements` of nothing that was sent."
+            "`stray_acknowledgements` of nothing that was sent, `oversized` beyond anything the scenario can cause."
         ),
     ] = {}
+    unrecorded: Annotated[
+        int, _about("Arrivals that were only counted: beyond several times what the scenario can cause.")
+    ] = 0
 
 
 class Publishing(msgspec.Struct, frozen=True, kw_only=True):
@@ -314,7 +317,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         list[Judged], _about("The scenario's expectations, then the QoS promises, then publishes that failed.")
     ]
     state: Annotated[
-        str, _about("`finished`, `interrupted`, `broker-failed`, `failed`, or `running` if it was killed.")
+        str,
+        _about(
+            "`finished`, `interrupted`, `broker-failed`, `failed` or `killed`; `starting` or `running` where it cannot "
+            "be known whether it was killed."
+        ),
     ]
     started: Annotated[str, _about("When the run began, ISO 8601, UTC.")]
     duration_s: Annotated[float, _about("Of the whole run, first phase to last.")]

@@ -6,6 +6,7 @@ itself.
 
 from __future__ import annotations
 
+from battlebrokers.analysis.facts import Facts
 from battlebrokers.analysis.model import Check, Judged, Messages
 from battlebrokers.units import format_count
 
@@ -18,6 +19,24 @@ STRAY_SHARE = 0.001
 def stray_limit(messages: Messages) -> float:
     """How many arrivals nobody asked for are let pass."""
     return max(FEW_STRAYS, STRAY_SHARE * messages.expected)
+
+
+def count_unrecorded(facts: Facts) -> int:
+    """Arrivals that workers counted and did not record, because there were more than the scenario can cause."""
+    return sum(worker.counters.get("arrivals_not_recorded", 0) for worker in facts.manifest.workers)
+
+
+def check_flood(facts: Facts) -> Check:
+    """Whether everything that arrived was recorded: beyond several times what was due it is only counted."""
+    count = count_unrecorded(facts)
+    if not count:
+        return Check(id="flood", level="ok", sentence="everything that arrived was recorded", measured=0, limit=0)
+    received = sum(worker.counters.get("received", 0) for worker in facts.manifest.workers)
+    sentence = (
+        f"the broker sent {format_count(received)} messages, several times more than this scenario can cause; "
+        f"{format_count(max(0, received - count))} were recorded, the other {format_count(count)} only counted"
+    )
+    return Check(id="flood", level="void", sentence=sentence, measured=count, limit=0)
 
 
 def check_foreign(texts: list[str], messages: Messages) -> Check:

@@ -15,7 +15,7 @@ from battlebrokers.analysis.latency import measured, per_second
 from battlebrokers.analysis.model import Check, Latencies, Level, Messages, Percentiles, Publishing, Service, Trust
 from battlebrokers.analysis.quantiles import Distribution
 from battlebrokers.analysis.steadiness import SHORTEST_WINDOW_S, Steadiness, steadiness
-from battlebrokers.analysis.strays import check_foreign
+from battlebrokers.analysis.strays import check_flood, check_foreign
 from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.units import format_count, format_duration, format_percent
 
@@ -70,6 +70,7 @@ def judge_trust(
         _connects(sum(worker.counters.get("connects_held", 0) for worker in facts.manifest.workers)),
         _generator_cpu(busiest),
         _samples(samples, "deliveries" if messages.expected else "sends") if connects is None else _connected(connects),
+        check_flood(facts),
         check_foreign(facts.manifest.scenario.expect, messages),
         _steady(settled, planned=planned_changes(facts)),
         _rising(facts),
@@ -115,6 +116,8 @@ def _complete(facts: Facts) -> Check:
     unfinished = {
         "interrupted": f"the run was interrupted{detail}",
         "failed": f"the run failed on our side{detail}",
+        "starting": "the run never began: it was killed while its broker started, or is still at it",
+        "killed": f"the run was killed{detail}",
         "running": "the run never finished: its process was killed, or is still at it",
     }.get(facts.manifest.state)
     if unfinished:

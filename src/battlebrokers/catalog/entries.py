@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from battlebrokers.errors import RunFolderError
+from battlebrokers.errors import InvalidManifestError, RunFolderError
+from battlebrokers.processes import ProcessIdentity, is_gone
 from battlebrokers.tables.manifest import Manifest
-from battlebrokers.tables.run_folder import RunFolder
+from battlebrokers.tables.manifest_checks import MOST_BYTES
+from battlebrokers.tables.run_folder import RunFolder, read_small_file
 
 RUNS_VARIABLE = "BB_RUNS"
 
@@ -18,17 +22,30 @@ RUNS_VARIABLE = "BB_RUNS"
 class _Verdict(msgspec.Struct):
     """The one thing of a summary the list shows."""
 
-    verdict: str = ""
+    verdict: Literal["PASS", "FAIL", "VOID", ""] = ""
+
+
+class _Battle(msgspec.Struct):
+    id: str = ""
+
+
+class _Membership(msgspec.Struct):
+    """What is wanted of an invalid manifest: a battle must not lose a run without a word."""
+
+    battle: _Battle | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One run as the list shows it; `damage` is empty unless its manifest cannot be read."""
+    """One run as the list shows it; `damage` is empty unless its manifest cannot be read, or cannot be true."""
 
     folder: RunFolder
     run: str
     started_ns: int = 0
     state: str = ""
+    """As in the manifest, or `killed`, `damaged` or `invalid`."""
+    killed_while: str = ""
+    """Of a killed run: `starting` while its broker was, else `running`."""
     scenario: str = ""
     contender: str = ""
     version: str = ""
@@ -62,17 +79,29 @@ def read_entry(folder: RunFolder) -> Entry:
     try:
         manifest = folder.read_manifest()
     except RunFolderError as error:
-        return Entry(folder=folder, run=folder.run_id, damage=error.message)
+        state = "invalid" if isinstance(error, InvalidManifestError) else "damaged"
+        battle = _battle(folder) if state == "invalid" else ""
+        return Entry(folder=folder, run=folder.run_id, state=state, damage=error.message, battle=battle)
     return _entry(folder, manifest)
+
+
+def _battle(folder: RunFolder) -> str:
+    try:
+        found = msgspec.json.decode(read_small_file(folder.manifest_path, MOST_BYTES), type=_Membership)
+    except (OSError, msgspec.MsgspecError, RecursionError):
+        return ""
+    return found.battle.id if found.battle is not None else ""
 
 
 def _entry(folder: RunFolder, manifest: Manifest) -> Entry:
     battle = manifest.battle
+    killed = was_killed(manifest)
     return Entry(
         folder=folder,
         run=manifest.run,
         started_ns=manifest.started_ns,
-        state=manifest.state,
+        state="killed" if killed else manifest.state,
+        killed_while=_last_known(manifest) if killed or manifest.state == "killed" else "",
         scenario=manifest.scenario.name,
         contender=manifest.contender.name,
         version=manifest.contender.version,
@@ -84,8 +113,40 @@ def _entry(folder: RunFolder, manifest: Manifest) -> Entry:
     )
 
 
+def was_killed(manifest: Manifest) -> bool:
+    """Whether it never came to an end and its process is gone, as far as this machine can know."""
+    return manifest.state in ("starting", "running") and any(is_gone(one) for one in _conductors(manifest))
+
+
+def is_under_way(manifest: Manifest) -> bool:
+    """Whether it never came to an end, and its process is alive here, or on another machine for all we know."""
+    return manifest.state in ("starting", "running") and bool(_conductors(manifest)) and not was_killed(manifest)
+
+
+def settled(folder: RunFolder) -> Manifest:
+    """The manifest; that of a killed run says so from now on, for readers elsewhere that cannot know."""
+    manifest = folder.read_manifest()
+    if was_killed(manifest):
+        manifest.state_detail = f"it was still {manifest.state}"
+        manifest.state = "killed"
+        with contextlib.suppress(OSError):  # no room for it: whoever writes the tables will say so
+            folder.write_manifest(manifest)
+    return manifest
+
+
+def _conductors(manifest: Manifest) -> list[ProcessIdentity]:
+    """Who conducts it; of older versions only the workers are known, which end with it."""
+    if manifest.process is not None:
+        return [manifest.process]
+    return [ProcessIdentity(worker.pid, worker.boot_id, worker.host) for worker in manifest.workers]
+
+
+def _last_known(manifest: Manifest) -> str:
+    return "running" if manifest.contender.endpoints else "starting"
+
+
 def _verdict(folder: RunFolder) -> str:
     try:
-        return msgspec.json.decode(folder.summary_path.read_bytes(), type=_Verdict).verdict
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(read_small_file(folder.summary_path, MOST_BYTES), type=_Verdict).verdict
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return ""

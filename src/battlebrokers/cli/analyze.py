@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from battlebrokers.catalog.analysis_lock import analysis_lock
+from battlebrokers.catalog.entries import is_under_way, settled
 from battlebrokers.catalog.references import resolve_run
 from battlebrokers.cli.conclusion import conclude, tell
 from battlebrokers.cli.interruption import interruptible
@@ -36,13 +40,16 @@ def analyze(
         if "://" in reference or out is not None:
             # Somewhere only Spark can reach: the tables are the result, nobody here can read them for a report.
             place = reference if "://" in reference else str(resolve_run(reference, runs).path)
-            with Analyst.start(spark_master, idle=False) as analyst:
+            locked = contextlib.nullcontext() if "://" in (out or place) else analysis_lock(Path(out or place))
+            with locked, Analyst.start(spark_master, idle=False) as analyst:
                 analyst.analyze(place, on_progress=progress.step, out=out)
             typer.echo(out or place)
             return 0
         folder = resolve_run(reference, runs)
         _refuse_what_cannot_be_replaced(folder)
-        events = _recorded_events(folder.read_manifest())
+        _refuse_what_is_under_way(folder)
+        with analysis_lock(folder.path):  # before Spark starts: whoever comes second need not wait for it
+            events = _recorded_events(settled(folder))
         with Analyst.start(spark_master, events, idle=False) as analyst:
             conclusion = conclude(folder, analyst, progress, html=html)
     return tell(conclusion, as_json=as_json)
@@ -59,6 +66,18 @@ def _refuse_what_cannot_be_replaced(folder: RunFolder) -> None:
                 )
 
 
+def _refuse_what_is_under_way(folder: RunFolder) -> None:
+    """The evidence of a run is whole when it has ended."""
+    manifest = folder.read_manifest()
+    if manifest.process is not None and is_under_way(manifest):
+        raise EnvironmentNotReady(
+            f"the run {manifest.run} is still under way: process {manifest.process.pid} on {manifest.process.host}",
+            hint="Wait until it has ended; it is then analysed without being asked.",
+        )
+
+
 def _recorded_events(manifest: Manifest) -> int:
-    """How many messages and deliveries the workers counted; 0 if a run was killed before they could say."""
-    return sum(worker.counters.get(name, 0) for worker in manifest.workers for name in ("sent", "received"))
+    """How many messages and deliveries the workers recorded; 0 if a run was killed before they could say."""
+    counted = [worker.counters for worker in manifest.workers]
+    unrecorded = sum(counters.get("arrivals_not_recorded", 0) for counters in counted)
+    return max(0, sum(counters.get(name, 0) for counters in counted for name in ("sent", "received")) - unrecorded)

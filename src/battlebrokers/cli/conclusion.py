@@ -11,6 +11,7 @@ from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.conclusion import conclude as draw
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.analysis.wire import read_wire
+from battlebrokers.catalog.analysis_lock import analysis_lock
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import ExitCode, Interrupted, PipelineError
 from battlebrokers.pipeline.client import Analyst
@@ -31,6 +32,11 @@ _SEVERITY = (
 
 def conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html: bool) -> Conclusion:
     """Analyse the evidence, judge it, and write summary, findings and report into the run folder."""
+    with analysis_lock(folder.path):
+        return _conclude(folder, analyst, progress, html=html)
+
+
+def _conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html: bool) -> Conclusion:
     try:
         analyst.analyze(str(folder.path), on_progress=progress.step)
     except KeyboardInterrupt:

@@ -37,7 +37,7 @@ def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> Run
             nonlocal pressed
             pressed += 1
             if pressed == 1:
-                progress.say(_KEEPING if _has_begun(orchestrator.folder) else _ONLY_STARTING)
+                progress.say(_KEEPING if orchestrator.has_begun else _ONLY_STARTING)
                 orchestrator.interrupt()
             else:
                 task.cancel()
@@ -53,11 +53,6 @@ def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> Run
                 loop.remove_signal_handler(number)
 
     return asyncio.run(under_signals())
-
-
-def _has_begun(folder: RunFolder | None) -> bool:
-    """Whether the broker is up: only then a run has a manifest."""
-    return folder is not None and folder.manifest_path.exists()
 
 
 def expected_events(plan: Plan) -> int:

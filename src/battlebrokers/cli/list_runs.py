@@ -16,6 +16,7 @@ from battlebrokers.catalog.entries import Entry, find_runs, runs_directory
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.report.terminal import unfolded
 
+_REASONS, _REASON_LETTERS = 5, 400
 _STYLES = {"PASS": "green", "FAIL": "red", "VOID": "yellow"}
 
 
@@ -24,7 +25,7 @@ def list_runs(
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Show so many; 0 shows all.")] = 30,
 ) -> None:
-    """List the runs, newest first; damaged ones are listed as damaged."""
+    """List the runs, newest first; damaged, invalid and killed ones are listed as such."""
     directory = runs_directory(runs)
     entries = find_runs(directory)
     shown = entries[:limit] if limit else entries
@@ -44,16 +45,27 @@ def list_runs(
     console.print(table, highlight=False)
     if len(entries) > len(shown):
         console.print(Text(f"… and {len(entries) - len(shown)} older ones (--limit 0 shows all)", "dim"))
+    wrong = [entry for entry in shown if entry.damage]
+    for entry in wrong[:_REASONS]:
+        console.print(Text(entry.damage[:_REASON_LETTERS], "dim"))
+    if len(wrong) > _REASONS:
+        console.print(Text(f"… and {len(wrong) - _REASONS} more that cannot be read (--json tells why)", "dim"))
 
 
 def _row(entry: Entry) -> list[str | Text]:
     if entry.damage:
-        return [entry.run, "", Text("damaged", "red"), Text(entry.folder.path.name, "dim"), "", "", ""]
+        return [entry.run, "", Text(entry.state, "red"), Text(entry.folder.path.name, "dim"), "", "", ""]
     started = datetime.fromtimestamp(entry.started_ns / SECOND_NS).strftime("%Y-%m-%d %H:%M:%S")
     contender = f"{entry.contender} {entry.version}".strip()
     battle = f"{entry.battle} #{entry.block + 1}" if entry.battle else ""
     verdict = Text(entry.verdict or "–", _STYLES.get(entry.verdict, "dim"))
-    return [Text(entry.run, "bold"), started, verdict, entry.scenario, contender, battle, entry.state]
+    return [Text(entry.run, "bold"), started, verdict, entry.scenario, contender, battle, _state(entry)]
+
+
+def _state(entry: Entry) -> Text:
+    if entry.state != "killed":
+        return Text(entry.state)
+    return Text("killed while its broker started" if entry.killed_while == "starting" else "killed", "red")
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
@@ -68,4 +80,5 @@ def _plain(entry: Entry) -> dict[str, Any]:
         "battle": {"id": entry.battle, "block": entry.block, "order": entry.order} if entry.battle else None,
         "tags": dict(entry.tags),
         "damage": entry.damage or None,
+        "killed_while": entry.killed_while or None,
     }

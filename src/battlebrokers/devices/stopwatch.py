@@ -24,6 +24,7 @@ from battlebrokers.tables.message_header import HEADER, HEADER_BYTES, MAX_DEVICE
 
 Numbers = npt.NDArray[Any]
 
+_ONE_OF_MANY_TOPICS = "(one of more topics than are recorded)"
 _LIVE_SAMPLES = 512
 _OUTCOMES = {
     Completion.ACKED: OUTCOME_ACKED,
@@ -115,8 +116,9 @@ class Stopwatch:
             if not self._received & 63 and not flags & 1:
                 self._sample(at_ns - planned_ns)
         else:
-            topic_id = self._topic_id(topic)
-            self._deliveries.add(at_ns, owner.number, -1, -1, -1, topic_id, size, wire_size, flags)
+            topic_id = self.recorder.heard_topic_id(bytes(topic).decode("utf-8", "replace"))
+            if topic_id is not None:
+                self._deliveries.add(at_ns, owner.number, -1, -1, -1, topic_id, size, wire_size, flags)
         self._received += 1
         self._last_arrival_ns = at_ns
         owner.heard(1)
@@ -187,7 +189,9 @@ class Stopwatch:
         return self._expected is not None and link.keeps_topics and self._expected.is_other(device, seq, topic)
 
     def _topic_id(self, topic: bytes) -> int:
-        return self.recorder.topic_id(bytes(topic).decode("utf-8", "replace"))
+        """The id of a wrong topic; one for all of them once a broker has made up too many."""
+        topic_id = self.recorder.heard_topic_id(bytes(topic).decode("utf-8", "replace"))
+        return self.recorder.topic_id(_ONE_OF_MANY_TOPICS) if topic_id is None else topic_id
 
     def writable(self, link: Link) -> None:
         """Tell the device that it may go on."""

@@ -19,17 +19,23 @@ import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from battlebrokers.errors import RunFolderError
+from battlebrokers.errors import InvalidManifestError, RunFolderError
 from battlebrokers.pipeline.store import LocalStore, Store
 from battlebrokers.pipeline.timeframe import Timeframe
 from battlebrokers.tables import DELIVERIES, PUBLISHES, RECORDED, Table
 from battlebrokers.tables.manifest import Manifest
+from battlebrokers.tables.manifest_checks import decode_manifest, span_ns
 
 _MAGIC = b"PAR1"
 _FOLDERS = tuple(table.folder for table in RECORDED)
 _NUMBERED = re.compile(r"(?P<writer>.+)-(?P<number>\d+)\.parquet")
 _COUNTERS = {PUBLISHES.name: "sent", DELIVERIES.name: "received"}
 """What a worker that came to its end says of the rows it wrote."""
+
+
+_MOMENTS = {PUBLISHES.name: ("planned_ns", "sent_ns"), DELIVERIES.name: ("received_ns",)}
+"""Columns that say where on the run's time axis a row belongs: each second between the first and the last is a row."""
+_ANOTHER_TIME = "its times are not of this run"
 
 
 class Defect(msgspec.Struct, frozen=True):
@@ -47,6 +53,7 @@ class Evidence:
         self.defects: list[Defect] = []
         self.manifest = _read_manifest(store)
         self.timeframe = Timeframe.of(self.manifest)
+        self._span_ns = span_ns(self.manifest)
         self._spark = spark
         self._segments: dict[str, list[str]] = {}
         self._whole: set[str] = set()
@@ -54,6 +61,7 @@ class Evidence:
         for table in RECORDED:
             self._open(table)
         self._refuse_if_gone()
+        self._refuse_if_apart()
 
     @property
     def finished(self) -> bool:
@@ -116,6 +124,16 @@ class Evidence:
                 hint="Bring recorded/ back if there is a copy; what was computed from it before stays as it is.",
             )
 
+    def _refuse_if_apart(self) -> None:
+        """No recorded time near the phases: then the manifest is wrong, and every second would be counted from it."""
+        apart = [defect for defect in self.defects if defect.reason.startswith(_ANOTHER_TIME)]
+        if apart and not any(self._rows.get(name) for name in _MOMENTS):
+            raise InvalidManifestError(
+                f"{self.store.address}/manifest.json is invalid: its phases do not fit the evidence; {apart[0].file}: "
+                f"{apart[0].reason}",
+                hint="No run writes this. Bring back the manifest as it was written.",
+            )
+
     def _keep_sound(self, table: Table, segments: list[str], look: Callable[[Table, str], str | int]) -> None:
         """Keep the segments that pass; a text is the reason why one does not, a number its rows."""
         with ThreadPoolExecutor(max_workers=4) as readers:
@@ -139,7 +157,8 @@ class Evidence:
             return _end_is_missing(self.store, segment) or 0
         try:
             with pq.ParquetFile(self.store.path / segment) as file:
-                return _differs(file.schema_arrow, table) or int(file.metadata.num_rows)
+                other = _differs(file.schema_arrow, table) or _of_another_time(file.metadata, table, self._span_ns)
+                return other or int(file.metadata.num_rows)
         except (OSError, pa.ArrowException) as error:
             return _in_short(error)
 
@@ -161,10 +180,7 @@ def _read_manifest(store: Store) -> Manifest:
         raise RunFolderError(
             f"{store.address} is not a run folder: it has no manifest.json", hint="`bb list` shows the runs here."
         )
-    try:
-        return msgspec.json.decode(raw, type=Manifest)
-    except msgspec.MsgspecError as error:
-        raise RunFolderError(f"{store.address}/manifest.json is damaged: {error}") from error
+    return decode_manifest(raw, f"{store.address}/manifest.json")
 
 
 def _counted(manifest: Manifest, table: Table) -> int:
@@ -200,6 +216,19 @@ def _differs(found: pa.Schema, table: Table) -> str:
             kind = kind.value_type
         if kind != wanted.type:
             return f"its column {wanted.name} is {kind}, not {wanted.type}"
+    return ""
+
+
+def _of_another_time(metadata: pq.FileMetaData, table: Table, span_ns: tuple[int, int]) -> str:
+    """Why a segment's times cannot be of this run; empty if they can, or if the file does not tell them."""
+    for name in _MOMENTS.get(table.name, ()):
+        place = metadata.schema.names.index(name)
+        for group in range(metadata.num_row_groups):
+            told = metadata.row_group(group).column(place).statistics
+            if told is None or not told.has_min_max:
+                continue
+            if told.min < span_ns[0] or told.max > span_ns[1]:
+                return f"{_ANOTHER_TIME}: {name} goes from {told.min} to {told.max}, the run to {span_ns[1]}"
     return ""
 
 

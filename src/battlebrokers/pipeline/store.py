@@ -14,7 +14,11 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import SparkSession
 
 from battlebrokers.errors import RunFolderError
-from battlebrokers.tables.run_folder import write_atomically
+from battlebrokers.tables.manifest_checks import MOST_BYTES
+from battlebrokers.tables.run_folder import read_small_file, write_atomically
+
+_MOST_READ_BYTES = MOST_BYTES
+"""Only manifests are read whole; tables are Spark's business."""
 
 
 class Store(abc.ABC):
@@ -62,7 +66,7 @@ class LocalStore(Store):
     def read(self, name: str) -> bytes | None:
         """A file's content; None if it does not exist."""
         try:
-            return (self.path / name).read_bytes()
+            return read_small_file(self.path / name, _MOST_READ_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -108,6 +112,8 @@ class HadoopStore(Store):
         files = self._files(path)
         if not files.exists(path):
             return None
+        if files.getFileStatus(path).getLen() > _MOST_READ_BYTES:
+            raise RunFolderError(f"{self.locate(name)} cannot be read: it is larger than {_MOST_READ_BYTES} bytes")
         stream = files.open(path)
         try:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))

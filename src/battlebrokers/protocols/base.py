@@ -42,6 +42,10 @@ class Completion(IntEnum):
     """No proper answer came; the reason is a `Failure`."""
 
 
+LARGEST_BYTES = 16 << 20
+"""What is taken in where nobody knows what to expect."""
+
+
 class Failure(IntEnum):
     """Why there was no proper answer; below zero, so that no broker's own code is ever mistaken for one."""
 
@@ -57,6 +61,8 @@ class Failure(IntEnum):
     TLS = -7
     NOT_RESENT = -8
     """Sent on a connection that broke, and more than the broker allows on the next one: its fate is unknown."""
+    OVERSIZED = -9
+    """More bytes than anything the scenario can make; they are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,8 @@ class LinkOptions:
     tls: TlsFiles | None = None
     source_address: str | None = None
     connect_timeout_s: float = 30.0
+    largest_bytes: int = LARGEST_BYTES
+    """The largest message, or answer, that may come in: longer ones are skipped and counted, or end the connection."""
     answer_timeout_s: float = ANSWER_WITHIN_S
     """How long an answer may take before its request counts as failed."""
     script: Script | None = None

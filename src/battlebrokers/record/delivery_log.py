@@ -41,6 +41,8 @@ FLAG_DUP = 8
 _CAPACITY = 32_768
 _CHUNKS = 64
 _AGE_NS = SECOND_NS
+MOST_ROWS = 1 << 62
+"""No limit."""
 _STEPS = np.arange(_CAPACITY, dtype=np.int64)
 
 
@@ -53,8 +55,12 @@ def filled_row(client: int, mqtt_flags: int, payload_bytes: int, wire_bytes: int
 class DeliveryLog:
     """Takes arrivals one by one or in bulk and passes full or old chunks on to the writer."""
 
-    def __init__(self, write: Callable[[Chunk], None]) -> None:
+    def __init__(self, write: Callable[[Chunk], None], most_rows: int = MOST_ROWS) -> None:
         self._write = write
+        self._most_rows = most_rows
+        self._rows = 0
+        self.beyond = 0
+        """Arrivals that came after so many rows: counted, not kept. Looked at chunk by chunk, not on the hot path."""
         self._pool = ChunkPool(DTYPE, _CAPACITY, _CHUNKS)
         self._current = self._pool.take() or Chunk(DTYPE, _CAPACITY)
         self._template = Template(_SIZE)
@@ -165,14 +171,25 @@ class DeliveryLog:
         if self.before_turn is not None:
             self.before_turn()
         if self._current.used:
-            self._write(self._current)
+            self._pass_on(self._current)
             self._current = Chunk(DTYPE, _CAPACITY)
 
     def _turn_over(self) -> bool:
+        if self._rows >= self._most_rows:
+            self.beyond += self._current.used
+            self._current.reset(0, 0)
+            return True
         fresh = self._pool.take()
         if fresh is None:
             return False
         fresh.reset(0, 0)
-        self._write(self._current)
+        self._pass_on(self._current)
         self._current = fresh
         return True
+
+    def _pass_on(self, chunk: Chunk) -> None:
+        if self._rows >= self._most_rows:
+            self.beyond += chunk.used
+            return
+        self._rows += chunk.used
+        self._write(chunk)

@@ -19,20 +19,26 @@ import pyarrow as pa
 from battlebrokers.record import delivery_log, publish_log
 from battlebrokers.record.chunks import Chunk
 from battlebrokers.record.columns import known_or_null, numbers, words
-from battlebrokers.record.delivery_log import DeliveryLog
+from battlebrokers.record.delivery_log import MOST_ROWS, DeliveryLog
 from battlebrokers.record.publish_log import PublishLog
 from battlebrokers.record.segments import SegmentWriter
 from battlebrokers.record.silent_log import SilentDeliveryLog, SilentPublishLog
 from battlebrokers.tables import ACKS, DELIVERIES, NODES, OPERATIONS, PUBLISHES
 
+_MOST_HEARD_TOPIC_BYTES = 64 << 20
+"""Topics of arrivals without header that nobody in this process publishes to: hundreds of thousands."""
+_TOPIC_OVERHEAD_BYTES = 200
+
 
 class Recorder:
     """Records one engine process into `folder`; with `keep=False` it keeps no messages."""
 
-    def __init__(self, folder: Path, worker: str, *, keep: bool = True) -> None:
+    def __init__(self, folder: Path, worker: str, *, keep: bool = True, most_arrivals: int = MOST_ROWS) -> None:
         self._worker = worker
         self._topics: list[str] = []
         self._topic_ids: dict[str, int] = {}
+        self._heard_topic_bytes = 0
+        self._unnamed = 0
         self._queue: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._writers = {
             table.name: SegmentWriter(folder, table, worker)
@@ -44,7 +50,7 @@ class Recorder:
             (PublishLog, DeliveryLog) if keep else (SilentPublishLog, SilentDeliveryLog)
         )
         self.publishes = publish_log_kind(lambda chunk: self._queue.put(("publishes", chunk)), self._late_ack)
-        self.deliveries = delivery_log_kind(lambda chunk: self._queue.put(("deliveries", chunk)))
+        self.deliveries = delivery_log_kind(lambda chunk: self._queue.put(("deliveries", chunk)), most_arrivals)
         self.failure = ""
         self.unwritten = 0
         self._thread = threading.Thread(target=self._write_all, name="recorder", daemon=True)
@@ -54,6 +60,11 @@ class Recorder:
     def overflow(self) -> int:
         """Events that could not be kept, for want of memory or of disk."""
         return self.publishes.overflow + self.deliveries.overflow + self.unwritten
+
+    @property
+    def arrivals_beyond(self) -> int:
+        """Arrivals that were counted only, because there were more than the run can expect."""
+        return self.deliveries.beyond + self._unnamed
 
     @property
     def crowded(self) -> bool:
@@ -68,6 +79,17 @@ class Recorder:
             self._topics.append(topic)
             self._topic_ids[topic] = known
         return known
+
+    def heard_topic_id(self, topic: str) -> int | None:
+        """The same for a topic a broker named; None, and counted, once it has made up too many of them."""
+        known = self._topic_ids.get(topic)
+        if known is not None:
+            return known
+        self._heard_topic_bytes += len(topic) + _TOPIC_OVERHEAD_BYTES
+        if self._heard_topic_bytes <= _MOST_HEARD_TOPIC_BYTES:
+            return self.topic_id(topic)
+        self._unnamed += 1
+        return None
 
     def operation(self, row: tuple[Any, ...]) -> None:
         """Record one operation: the columns of `operations` after `worker`."""

@@ -147,6 +147,8 @@ def failure_rows(conclusion: Conclusion) -> list[tuple[str, str, int]]:
         "malformed": "malformed packets",
         "unreadable": "notifications that cannot be read",
         "stray_acknowledgements": "acknowledgements of nothing that was sent",
+        "oversized": "messages too large to be expected",
+        "arrivals_not_recorded": "arrivals beyond what is recorded",
         "recorder_overflow": "events not recorded",
         "connects_held": "connects that waited for earlier ones",
         "reconnects": "reconnects",

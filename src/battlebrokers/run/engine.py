@@ -24,6 +24,7 @@ from battlebrokers.pacing.schedule import NEVER, Schedule
 from battlebrokers.protocols.base import Failure
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.run.drain import is_drained
+from battlebrokers.run.intake import most_arrivals
 from battlebrokers.run.linking import Linking
 from battlebrokers.run.messages import Control, Finished, Prepare, Prepared, Progress
 from battlebrokers.scenario.nodes import PhasesPlan
@@ -45,7 +46,9 @@ class Engine:
         self._send = send
         self._plan = Plan.from_message(order.plan)
         self._anchor = anchor
-        self._recorder = Recorder(Path(order.evidence), order.worker, keep=order.keep_events)
+        self._recorder = Recorder(
+            Path(order.evidence), order.worker, keep=order.keep_events, most_arrivals=most_arrivals(self._plan)
+        )
         self._stopwatch = Stopwatch(anchor, self._recorder)
         self._crowd = Crowd(self._stopwatch, anchor.shift_ns, order.tick_ns)
         self._clients: list[Client] = []
@@ -241,6 +244,8 @@ class Engine:
             "malformed": watch.wrong_arrivals[Failure.MALFORMED],
             "unreadable": watch.wrong_arrivals[Failure.UNEXPECTED],
             "stray_acknowledgements": sum(node.link.stray_acknowledgements for node in nodes),
+            "oversized": watch.wrong_arrivals[Failure.OVERSIZED],
+            "arrivals_not_recorded": self._recorder.arrivals_beyond,
             "sent": watch.sent,
             "acked": watch.acked,
             "refused": watch.refused,

@@ -10,21 +10,15 @@ import platform
 import resource
 import socket
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from battlebrokers.processes import boot_id
+
 OPEN_FILES_WANTED = 1_000_000
 _CGROUP = Path("/sys/fs/cgroup")
-
-
-@cache
-def boot_id() -> str:
-    """Tells machines, and their restarts, apart: two processes with one boot id read the same monotonic clock."""
-    known = _text("/proc/sys/kernel/random/boot_id")
-    return known or f"{socket.gethostname()}-{int(psutil.boot_time())}"
 
 
 def host_facts() -> dict[str, Any]:

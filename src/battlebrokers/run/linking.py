@@ -12,6 +12,7 @@ from battlebrokers.contenders.broker_url import BrokerUrl, parse_broker_url
 from battlebrokers.devices.controller import node_facts, node_key
 from battlebrokers.protocols.base import Endpoint, Link, LinkOptions, Listener, TlsFiles, Will
 from battlebrokers.protocols.registry import link_class, make_link
+from battlebrokers.run.intake import largest_incoming_bytes
 from battlebrokers.run.messages import Prepare
 from battlebrokers.scenario.plan import ClientPlan, ConnectionPlan, DevicePlan, FilterPlan, Plan
 
@@ -27,6 +28,8 @@ class Linking:
         self._listener = listener
         self._nodes = plan.device_count + plan.client_count
         self._places: dict[str, BrokerUrl] = {}
+        here = self._nodes // max(1, order.of) + 1
+        self._largest = {kind: largest_incoming_bytes(plan, here, scripted=kind) for kind in (False, True)}
 
     def link(self, role: str, node: DevicePlan | ClientPlan) -> Link:
         """The link of one device or client, not opened yet."""
@@ -39,6 +42,7 @@ class Linking:
             number = node.number + (self._plan.device_count if role == "client" else 0)
             options = replace(options, source_address=source_address(where.host, number, self._nodes))
         script = order.scripts.get(plan.protocol)
+        options = replace(options, largest_bytes=self._largest[script is not None])
         if script is not None:
             kept = order.known.get(node_key(role, node.number), {})
             known = {**order.known_by_all, "host": where.host, **node_facts(role, node), **kept}

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from battlebrokers.clock import SECOND_NS
+from battlebrokers.contenders.broker_url import is_url, parse_broker_url
 from battlebrokers.contenders.running import RunningContender
 from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.processes import own_identity
 from battlebrokers.record.cgroup import own_group
 from battlebrokers.record.wire import safe_file_name
 from battlebrokers.run.fitness import lowered_qos, protocols_of
@@ -47,6 +49,11 @@ class Logbook:
         self.manifest = manifest
         self._folder = folder
         self._timetable = timetable
+
+    def contender_came(self, contender: RunningContender) -> None:
+        """The contender is ready: from now on something can be measured."""
+        self.manifest.contender = _contender_facts(contender)
+        self.manifest.state = "running"
 
     def worker_came(self, hello: Hello, pid: int, processes: int, tick_ns: int) -> None:
         """A worker is there; what it counted about itself comes at the end."""
@@ -97,14 +104,12 @@ class Logbook:
         (self._folder.logs / name).write_bytes(text)
 
 
-def first_entry(
-    run_id: str, request: RunRequest, plan: Plan, contender: RunningContender, started_ns: int
-) -> Manifest:  # fmt: skip
-    """What is known of a run before it begins."""
+def first_entry(run_id: str, request: RunRequest, plan: Plan, started_ns: int) -> Manifest:
+    """What is known of a run before its contender is started."""
     loaded = request.loaded
     return Manifest(
         run=run_id,
-        state="running",
+        state="starting",
         started_ns=started_ns,
         scenario=ScenarioFacts(
             name=loaded.scenario.name,
@@ -120,16 +125,7 @@ def first_entry(
         seed=request.seed,
         # Of the plan as written: what a contender is spoken to in does not make it another one.
         plan_sha256=build_plan(loaded.scenario, request.seed).sha256,
-        contender=ContenderFacts(
-            name=contender.name,
-            version=contender.version,
-            profile=contender.profile,
-            endpoints=dict(contender.endpoints),
-            config_sha256=contender.config_sha256,
-            config_text=contender.config_text,
-            services=[ServiceFacts(name, pids, _group(contender, name, pids)) for name, pids in contender.services],
-            pairing=PairingFacts(**contender.pairing.model_dump()) if contender.pairing is not None else None,
-        ),
+        contender=ContenderFacts(name=_place(request.broker), version="", profile=request.profile, endpoints={}),
         host=host_facts(),
         versions={
             "battlebrokers": version("battlebrokers"),
@@ -146,6 +142,25 @@ def first_entry(
             "drain_s": plan.phases.drain_ns / SECOND_NS,
             "quiet_s": plan.phases.quiet_ns / SECOND_NS,
         },
+        process=own_identity(),
+    )
+
+
+def _place(broker: str) -> str:
+    """A contender's name, or where a URL leads, without the user and password in it."""
+    return parse_broker_url(broker).place if is_url(broker) else broker
+
+
+def _contender_facts(contender: RunningContender) -> ContenderFacts:
+    return ContenderFacts(
+        name=contender.name,
+        version=contender.version,
+        profile=contender.profile,
+        endpoints=dict(contender.endpoints),
+        config_sha256=contender.config_sha256,
+        config_text=contender.config_text,
+        services=[ServiceFacts(name, pids, _group(contender, name, pids)) for name, pids in contender.services],
+        pairing=PairingFacts(**contender.pairing.model_dump()) if contender.pairing is not None else None,
     )
 
 

@@ -21,13 +21,14 @@ from battlebrokers.contenders.lifecycle import RunningContender
 from battlebrokers.contenders.spec import Profile
 from battlebrokers.devices.controller import Registered
 from battlebrokers.errors import BattleError, ContenderError, EnvironmentNotReady, InputError
+from battlebrokers.processes import boot_id
 from battlebrokers.record.capture_tool import Limits
 from battlebrokers.record.segments import write_rows
 from battlebrokers.run.capturing import Capturing
 from battlebrokers.run.channel import Channel, end, spawn, why_it_left
 from battlebrokers.run.fitness import protocols_of, refuse_what_cannot_be_honoured, settled_for
 from battlebrokers.run.glimpse import Glimpse
-from battlebrokers.run.host import boot_id, raise_open_files_limit
+from battlebrokers.run.host import raise_open_files_limit
 from battlebrokers.run.hosting import death_notice, gone_elsewhere, sampler_of, start_patiently
 from battlebrokers.run.logbook import Logbook, cannot_be_written, first_entry
 from battlebrokers.run.machine import gather
@@ -125,6 +126,11 @@ class Orchestrator:
         self._told_to_stop = False
         self.folder: RunFolder | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the broker is up: before that there is nothing to keep."""
+        return self._contender is not None
+
     async def run(self) -> RunFolder:
         """Run it; the folder's manifest tells how it ended. Raises only when there is nothing to analyse."""
         request = self._request
@@ -140,6 +146,10 @@ class Orchestrator:
         self._look()
         capturing = self._captures(self.folder)
         try:
+            # A run that is killed while its broker starts is listed all the same.
+            entry = first_entry(self.folder.run_id, request, self._plan, self._anchor.wall_ns)
+            self._logbook = Logbook(self.folder, self._timetable, entry)
+            self._logbook.write()
             contender = await start_patiently(
                 request.broker, request.profile, place / "contender", capturing, lambda: self._told_to_stop
             )
@@ -150,8 +160,7 @@ class Orchestrator:
             raise
         self._contender = contender
         try:
-            entry = first_entry(self.folder.run_id, request, self._plan, contender, self._anchor.wall_ns)
-            self._logbook = Logbook(self.folder, self._timetable, entry)
+            self._logbook.contender_came(contender)
             if capturing is not None:
                 entry.captures = capturing.facts
             self._logbook.write()

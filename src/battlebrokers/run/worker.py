@@ -21,9 +21,10 @@ import uvloop
 
 from battlebrokers.clock import Anchor
 from battlebrokers.errors import BattleError, ExitCode
+from battlebrokers.processes import boot_id
 from battlebrokers.run.channel import Channel, spawn
 from battlebrokers.run.engine import Engine
-from battlebrokers.run.host import boot_id, raise_open_files_limit
+from battlebrokers.run.host import raise_open_files_limit
 from battlebrokers.run.messages import (
     Control,
     Failed,

@@ -122,6 +122,15 @@ class Plan:
         for fleet in self._fleets:
             if (fleet.fleet.protocol or "mqtt") == protocol:
                 yield from ((fleet.first_number + place, *fleet.topics(place)) for place in range(fleet.count))
+    @property
+    def device_groups(self) -> Iterator[Iterator[DevicePlan]]:
+        """The devices, fleet by fleet."""
+        return (fleet.devices(0, 1) for fleet in self._fleets)
+
+    @property
+    def client_groups(self) -> Iterator[Iterator[ClientPlan]]:
+        """The clients, group by group."""
+        return (group.clients(0, 1) for group in self._groups)
 
     @cached_property
     def matching(self) -> Matching:

@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
-State = Literal["running", "finished", "interrupted", "broker-failed", "failed"]
+from battlebrokers.processes import ProcessIdentity
+
+State = Literal["starting", "running", "finished", "interrupted", "broker-failed", "failed", "killed"]
 
 
 class Phase(msgspec.Struct, frozen=True):
@@ -151,6 +153,8 @@ class Manifest(msgspec.Struct):
     battle: BattleFacts | None = None
     captures: list[CaptureFacts] = []
     settings: dict[str, Any] = {}
+    process: ProcessIdentity | None = None
+    """Who conducts the run: while the state is `starting` or `running`, a run whose process is gone was killed."""
 
     def phase(self, name: str) -> Phase | None:
         """The phase of that name, if the run reached it."""

@@ -7,6 +7,7 @@ from battlebrokers.tables.base import Column, Table
 FAILURES: dict[int, str] = {
     -2: "timeout", -3: "closed", -4: "truncated", -5: "malformed", -6: "unexpected answer", -7: "TLS",
     -8: "not sent again",
+    -9: "oversized",
 }
 """What a negative `reason` stands for."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
+import stat
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +16,7 @@ import msgspec
 from battlebrokers.errors import RunFolderError
 from battlebrokers.tables.base import Table
 from battlebrokers.tables.manifest import Manifest
+from battlebrokers.tables.manifest_checks import MOST_BYTES, decode_manifest
 
 _ID_LETTERS = "abcdefghjkmnpqrstvwxyz0123456789"
 """Base 32 without i, l, o and u: nothing to misread, no accidental words."""
@@ -73,17 +76,14 @@ class RunFolder:
     def read_manifest(self) -> Manifest:
         """The manifest, or a clear error."""
         try:
-            raw = self.manifest_path.read_bytes()
-        except FileNotFoundError:
+            raw = read_small_file(self.manifest_path, MOST_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
             raise RunFolderError(
                 f"{self.path} is not a run folder: it has no manifest.json", hint="`bb list` shows the runs here."
             ) from None
         except OSError as error:
             raise RunFolderError(f"{self.manifest_path} cannot be read: {error.strerror}") from error
-        try:
-            return msgspec.json.decode(raw, type=Manifest)
-        except msgspec.MsgspecError as error:
-            raise RunFolderError(f"{self.manifest_path} is damaged: {error}") from error
+        return decode_manifest(raw, str(self.manifest_path))
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest in one step, so that no reader ever sees half of it."""
@@ -104,6 +104,18 @@ def new_run_folder(runs: Path, scenario: str, contender: str, now: datetime) -> 
 def _slug(name: str) -> str:
     """A name that is safe as part of a folder's name on every file system."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:40] or "unnamed"
+
+
+def read_small_file(path: Path, most_bytes: int) -> bytes:
+    """A file's content; an OSError for one that is larger, or that is no ordinary file and might never end."""
+    # Opening a named pipe would wait for a writer.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no ordinary file")
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes} bytes")
+    return content
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -70,3 +70,19 @@ def test_who_expects_something_of_wrong_topic_decides(make_run):
     made = make_run(expect=["wrong_topic < 5"]).healthy()
     made.ledger(expected=0, wrong_topic=3)
     assert summary_of(made).verdict == "PASS"
+def test_a_flood_that_was_not_recorded_whole_voids_a_run_and_is_counted(make_run):
+    counters = {"received": 5_000_000, "arrivals_not_recorded": 4_000_000, "oversized": 2}
+    conclusion = draw_conclusion(make_run(counters=counters).healthy().write())
+    summary = conclusion.summary
+    (check,) = [check for check in summary.trust.checks if check.id == "flood"]
+    assert (summary.verdict, check.level, check.measured) == ("VOID", "void", 4_000_000)
+    assert "5 000 000 messages" in check.sentence.replace("\u202f", " ").replace("\u00a0", " ")
+    assert summary.messages.unrecorded == 4_000_000
+    assert summary.messages.wrong_arrivals == {"oversized": 2}
+    assert {"arrivals_not_recorded", "oversized"} <= {finding.id for finding in conclusion.findings}
+
+
+def test_who_records_everything_is_told_so(make_run):
+    summary = summary_of(make_run(counters={"received": 3000}).healthy())
+    assert [check.level for check in summary.trust.checks if check.id == "flood"] == ["ok"]
+    assert summary.messages.unrecorded == 0

@@ -27,11 +27,14 @@ def test_an_empty_directory_says_so(bb):
 def test_the_list_shows_every_run_plainly(bb, make_run):
     conclude(make_run(run="k3f9a").healthy().write())
     make_run(run="hurt1").healthy().write().manifest_path.write_text("{")
+    make_run(run="made1", started_ns=0).healthy().write()
     shown = bb().stdout
     assert "k3f9a" in shown
     assert "PASS" in shown
     assert "mosquitto 2.1.2" in shown
     assert "damaged" in shown
+    assert "invalid" in shown
+    assert "started_ns is 0" in shown
     assert "\x1b" not in shown
 
 

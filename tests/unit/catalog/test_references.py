@@ -73,3 +73,13 @@ def test_a_battles_id_stands_for_its_runs_in_order(make_run, tmp_path):
     ]
     found = resolve_runs(["feed", "r10"], tmp_path / "runs")
     assert found == [made[2], made[1], made[0]]
+
+
+def test_an_invalid_run_of_a_battle_is_named_and_not_left_out(make_run, tmp_path):
+    for order, started_ns in enumerate((1_790_000_000 * 10**9, 0)):
+        battle = BattleFacts("b1", 0, order)
+        make_run(run=f"run{order}", started_ns=started_ns, battle=battle).healthy().write()
+    folders = resolve_runs(["b1"], tmp_path / "runs")
+    assert sorted(folder.run_id for folder in folders) == ["run0", "run1"]
+    with pytest.raises(RunFolderError, match=r"run1/manifest\.json is invalid: started_ns is 0"):
+        [folder.read_manifest() for folder in folders]

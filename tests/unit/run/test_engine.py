@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from battlebrokers.clock import MILLISECOND_NS, Anchor
+from battlebrokers.processes import boot_id
 from battlebrokers.run import engine as engine_module
 from battlebrokers.run.engine import Engine
-from battlebrokers.run.host import boot_id
 from battlebrokers.run.messages import Finished, Prepare
 from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import read_scenario

@@ -9,8 +9,8 @@ import pytest
 
 from battlebrokers.clock import Anchor
 from battlebrokers.errors import ExitCode
+from battlebrokers.processes import boot_id
 from battlebrokers.run.channel import Channel
-from battlebrokers.run.host import boot_id
 from battlebrokers.run.linking import source_address
 from battlebrokers.run.messages import (
     Failed,

@@ -9,8 +9,8 @@ from battlebrokers.pipeline.audience import Facts
 from battlebrokers.pipeline.steps.ledger import owed
 
 _COUNTS = ("messages", "payload_bytes", "wire_bytes", "planned", "unsent", "held", "expected", "arrived", "coming")
-_LONGEST_S = 1_000_000
-"""A timeline longer than this has a broken clock in it: gaps are then left as they are."""
+_LONGEST_S = 100_000
+"""A silence longer than this has a broken clock in it: it is then left as it is, for each second would be a row."""
 
 
 def timeline(

@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
     """The protocol of one TCP or TLS connection."""
 
     __slots__ = (
-        "_body_left", "_body_parts", "_content", "_mode", "_tail", "_topics", "_waiting", "_wire",
+        "_body_left", "_body_parts", "_content", "_mode", "_tail", "_too_large", "_topics", "_waiting", "_wire",
         "frame_max", "gone", "heard_tick", "heartbeat_ticks", "link", "paused", "returned", "sent_tick", "slot",
         "started", "transport", "wheel",
     )  # fmt: skip
@@ -90,6 +90,8 @@ class Connection(asyncio.Protocol):
         self._mode = 0
         self._body_left = -1
         """Bytes of the body to come; -1: the header has not come yet."""
+        self._too_large = False
+        """The message that is coming is larger than anything we wait for."""
         self._body_parts: list[bytes] = []
         self._wire = 0
         self._topics: dict[bytes, bytes] = {}
@@ -198,7 +200,8 @@ class Connection(asyncio.Protocol):
                     self._wire += length + 8
                     self._body_left -= length
                     if self._body_left:
-                        self._body_parts.append(data[start:end])
+                        if not self._too_large:
+                            self._body_parts.append(data[start:end])
                     elif self._body_parts or content[3] is _RETURNED:
                         last_tag = self._whole(at_ns, data, arrivals, data[start:end]) or last_tag
                     else:
@@ -227,6 +230,9 @@ class Connection(asyncio.Protocol):
             raise MalformedFrame("a content header came that nobody announced")
         self._body_left, self._mode = read_content(data, start, end)
         self._wire += end - start + 8
+        self._too_large = self._body_left > self.link.options.largest_bytes
+        if self._too_large:
+            self._body_parts = [b""]  # what comes is not kept, and its last frame is no message either
         if self._content[3] is _RETURNED:
             properties = getattr(unmarshalled(data[start - 7 : end + 1]), "properties", None)
             named = str(getattr(properties, "message_id", ""))
@@ -239,6 +245,10 @@ class Connection(asyncio.Protocol):
         payload = b"".join((*self._body_parts, last))
         self._content = None
         self._body_parts = []
+        if self._too_large and key is not _RETURNED:
+            words = f"a message of more than {self.link.options.largest_bytes} bytes"
+            self.link.listener.malformed(self.link, words, Failure.OVERSIZED)
+            return tag if first == CHARACTER_ONE else 0
         if key is _RETURNED:
             self.link.returned(tag, self.returned or 0, at_ns)
             self.returned = None

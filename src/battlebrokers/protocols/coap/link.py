@@ -86,6 +86,7 @@ class CoapLink(Publisher):
         source = self.options.source_address
         loop = asyncio.get_running_loop()
         talk = Talk(wheel_of(loop), self.options.answer_timeout_s, self._observed, self._malformed)
+        talk.largest_bytes = min(talk.largest_bytes, self.options.largest_bytes)
         try:
             family, peer = await resolve(self.endpoint.host, self.endpoint.port)
             self.socket = Datagrams(self, family, peer=peer, own=(source, 0) if source else None)

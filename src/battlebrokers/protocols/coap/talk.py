@@ -93,7 +93,7 @@ class Talk:
 
     __slots__ = (
         "_block_exponent", "_blocks_waiting", "_by_id", "_exchanges", "_malformed", "_next_id", "_next_token",
-        "_recent", "_sending_blocks", "_socket", "_wheel", "observed", "slot", "timeout_ticks",
+        "_recent", "_sending_blocks", "_socket", "_wheel", "largest_bytes", "observed", "slot", "timeout_ticks",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +108,8 @@ class Talk:
         self.observed = observed
         """Called with the token of each notification; False when nobody asked for it (any more)."""
         self._malformed = malformed
+        self.largest_bytes = LARGEST_BODY_BYTES
+        """How much of an answer in blocks is fetched."""
         self.timeout_ticks = patience(timeout_s)
         self.slot = 0
         # Random beginnings, so that a peer that remembers an earlier link at our port is not misled.
@@ -313,7 +315,11 @@ class Talk:
                 done(None)
                 return
             got, further, size = read_block(value)
-            if got << size + 4 != sum(map(len, parts)) or got << size + 4 > LARGEST_BODY_BYTES:
+            if got << size + 4 > self.largest_bytes:
+                self._malformed(f"an answer in blocks of more than {self.largest_bytes} bytes")
+                done(None)
+                return
+            if got << size + 4 != sum(map(len, parts)):
                 done(None)
                 return
             parts.append(message.payload)

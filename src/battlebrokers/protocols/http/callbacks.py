@@ -53,7 +53,7 @@ class Caller(asyncio.Protocol):
 
     def __init__(self, server: CallbackServer) -> None:
         self._server = server
-        self._reader = RequestReader()
+        self._reader = RequestReader(server.largest_bytes)
         self._continued = False
         self._wheel = wheel_of(asyncio.get_running_loop())
         self._halfway = False
@@ -177,6 +177,8 @@ class CallbackServer:
         self.receivers: dict[str, Receiver] = {}
         """By path."""
         self.callers: set[Caller] = set()
+        self.largest_bytes = 0
+        """The longest notification anybody here expects."""
 
     async def add(self, receiver: Receiver, name: str) -> tuple[str, str]:
         """Begin to listen for a client; returns its path and its URL."""

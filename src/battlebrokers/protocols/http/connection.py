@@ -224,6 +224,7 @@ async def dial(endpoint: Endpoint, options: LinkOptions, make: Callable[[Wheel],
     """A connection, or Unreachable in words; InputError when TLS files are unusable."""
     loop = asyncio.get_running_loop()
     made = make(wheel_of(loop))
+    made.reader.limit_bytes = options.largest_bytes
     secure = endpoint.transport == "tls"
     context = tls_context(options.tls or TlsFiles()) if secure else None
     try:

@@ -17,9 +17,10 @@ _TRIED_BYTES = 1 << 20
 class Objects:
     """Finds the pieces; `are_events` says that they come as server-sent events."""
 
-    __slots__ = ("_are_events", "_buffer", "_searched")
+    __slots__ = ("_are_events", "_buffer", "_limit_bytes", "_searched")
 
-    def __init__(self, *, are_events: bool = False) -> None:
+    def __init__(self, *, are_events: bool = False, limit_bytes: int = BODY_LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
         self._are_events = are_events
         self._buffer = bytearray()
         self._searched = 0
@@ -34,8 +35,8 @@ class Objects:
             del buffer[: end + 1]
             self._searched = 0
         self._searched = len(buffer)
-        if len(buffer) > BODY_LIMIT_BYTES:
-            raise Malformed(f"a piece of a stream of more than {BODY_LIMIT_BYTES} bytes")
+        if len(buffer) > self._limit_bytes:
+            raise Malformed(f"a piece of a stream of more than {self._limit_bytes} bytes")
         if not self._are_events and buffer and buffer[-1] in b"}]" and len(buffer) <= _TRIED_BYTES:
             objects = objects_in(bytes(buffer))
             if objects is not None:

@@ -41,10 +41,12 @@ class Reader:
 
     __slots__ = (
         "_at", "_body", "_buffer", "_left", "_searched", "_trailer_bytes", "fed_bytes", "head", "head_bytes",
-        "to_head",
+        "limit_bytes", "to_head",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int = BODY_LIMIT_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        """The longest body that is held; of a stream, what may come before it is taken."""
         self.head: Head | None = None
         """Of the message being read, as soon as it is there."""
         self.to_head = False
@@ -145,6 +147,8 @@ class Reader:
             return
         self.head = head
         length = head.body_bytes
+        if length > self.limit_bytes:
+            raise Malformed(f"a body of {length} bytes is announced; the most we take is {self.limit_bytes}")
         if length > 0:
             self._left = length
             self._at = _IN_BODY
@@ -174,8 +178,8 @@ class Reader:
         if found is None:
             raise Malformed(f"no chunk size: {repr(data[place : min(end, place + 80)])[1:]}")
         self._left = int(found[1], 16)
-        if self._left > BODY_LIMIT_BYTES:
-            raise Malformed(f"a chunk of {self._left} bytes is announced; the most we take is {BODY_LIMIT_BYTES}")
+        if self._left > self.limit_bytes:
+            raise Malformed(f"a chunk of {self._left} bytes is announced; the most we take is {self.limit_bytes}")
         self._at = _IN_CHUNK if self._left else _IN_TRAILERS
         return end + 1
 
@@ -213,8 +217,8 @@ class Reader:
         if not body:
             self._body = piece
             return
-        if len(body) + len(piece) > BODY_LIMIT_BYTES:
-            raise Malformed(f"a body of more than {BODY_LIMIT_BYTES} bytes")
+        if len(body) + len(piece) > self.limit_bytes:
+            raise Malformed(f"a body of more than {self.limit_bytes} bytes")
         # Bytes while there is one piece, as nearly always; a bytearray does not mind how many there are.
         if isinstance(body, bytes):
             body = self._body = bytearray(body)

@@ -71,6 +71,7 @@ class Reception:
     async def callback_url(self) -> str:
         """Where the middleware can call this client."""
         self._server = callback_server(self._link.local_address)
+        self._server.largest_bytes = max(self._server.largest_bytes, self.options.largest_bytes)
         self._path, url = await self._server.add(self, self.options.client_id)
         return url
 

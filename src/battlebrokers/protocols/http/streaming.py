@@ -82,7 +82,8 @@ class Stream(Fetch):
     def begin(self, head: Head) -> None:
         """The head came."""
         if self.call.succeeds(head.status):
-            self._objects = Objects(are_events=head.headers.get("content-type", "").startswith("text/event-stream"))
+            are_events = head.headers.get("content-type", "").startswith("text/event-stream")
+            self._objects = Objects(are_events=are_events, limit_bytes=self.audience.options.largest_bytes)
             if not self.accepted.done():
                 self.accepted.set_result(None)
             return

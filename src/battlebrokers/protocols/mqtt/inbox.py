@@ -17,6 +17,7 @@ from battlebrokers.protocols.base import Basket, Completion
 from battlebrokers.protocols.mqtt.decode import decode
 from battlebrokers.protocols.mqtt.framing import equal_frames, split_frames
 from battlebrokers.protocols.mqtt.malformed import PROTOCOL_ERROR, TOPIC_ALIAS_INVALID, MalformedPacket
+from battlebrokers.protocols.mqtt.oversized import Skipping
 from battlebrokers.protocols.mqtt.packets import (
     V5,
     ConnAck,
@@ -62,24 +63,18 @@ OURS = bytes([VERSION])
 """What payloads begin with that carry our header."""
 
 
-class Inbox(asyncio.Protocol):
+class Inbox(Skipping):
     """The receiving half of a connection."""
 
     __slots__ = (
         "aliases",
-        "alike",
         "alike_bytes",
         "alike_kind",
-        "gone",
         "heard_tick",
-        "link",
         "ping_tick",
         "put",
-        "tail",
         "usual",
         "usual_topic",
-        "wanted_bytes",
-        "welcome",
         "wheel",
     )
 
@@ -97,6 +92,7 @@ class Inbox(asyncio.Protocol):
         """The beginning of a frame whose rest has not come yet."""
         self.wanted_bytes = 0
         """How long `tail` must become to be worth another look."""
+        self.skip_bytes = 0
         self.aliases: dict[int, bytes] | None = None
         """Topics the broker named by number."""
         self.usual: bytes | None = None
@@ -203,6 +199,8 @@ class Inbox(asyncio.Protocol):
 
     def receive(self, data: bytes, at_ns: int) -> None:
         """Take MQTT bytes apart and act on every complete frame; keeps the rest."""
+        if self.skip_bytes and not (data := self.behind_skipped(data)):
+            return
         tail = self.tail
         if tail is not None:
             # A large message comes in many chunks: they are appended in place, and copied out once.
@@ -229,12 +227,14 @@ class Inbox(asyncio.Protocol):
             start += equal[0] * equal[1]
         if start == size or self.gone:
             return
-        frames, consumed, wanted_bytes, fault = split_frames(data, start, version=self.link.version)
+        frames, consumed, wanted_bytes, fault = split_frames(
+            data, start, self.link.options.largest_bytes, self.link.version
+        )
         if len(frames) < MANY or not self._take_many(data, frames, at_ns):
             self._take_each(data, frames, at_ns)
         if fault is not None:
-            raise fault
-        if consumed < size:
+            self.skip(data, consumed, fault, at_ns)
+        elif consumed < size:
             self.tail = data[consumed:]
             self.alike = None
             self.wanted_bytes = wanted_bytes

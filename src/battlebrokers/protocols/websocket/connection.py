@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
         self.handshake: Handshake | None = handshake
         self.upgraded = upgraded
         """Done when the server has answered the request; carries the LinkError if it did not agree."""
-        self.messages = Messages()
+        self.messages = Messages(link.options.largest_bytes)
         self.paused = False
         """The server does not read as fast as we write."""
         self.gone = False

@@ -435,3 +435,29 @@ async def test_a_kept_session_is_left_where_it_was_bound_and_not_undone(server: 
     peer.usual(0, await peer.until("Connection.Close"))
     peer.writer.close()
     await closing
+
+
+async def test_a_message_larger_than_anything_expected_is_not_kept_but_acknowledged_and_counted(server: AmqpServer):
+    link, ear, peer = await opened(server, largest_bytes=10_000)
+    await consuming(link, peer, "a/#")
+    huge = peer.deliver(1, "a.b", bytes(50_000))
+    for place in range(0, len(huge), 9_000):
+        peer.writer.write(huge[place : place + 9_000])
+        await peer.writer.drain()
+        await asyncio.sleep(0)
+    peer.writer.write(peer.deliver(2, "a.b", b"after") + peer.deliver(3, "a.b", bytes(9_000)))
+    await until(lambda: len(ear.messages) == 2)
+    assert [len(heard.payload) for heard in ear.messages] == [5, 9_000]
+    assert ear.fault_kinds == [Failure.OVERSIZED]
+    tags = []
+    while not tags or tags[-1] < 3:
+        tags.append((await peer.until("Basic.Ack")).delivery_tag)  # type: ignore[attr-defined]
+    link.abort()
+
+
+async def test_a_frame_larger_than_agreed_ends_the_connection(server: AmqpServer):
+    link, ear, peer = await opened(server)
+    peer.writer.write(b"\x03\x00\x01" + (8_193).to_bytes(4, "big") + bytes(100))
+    await until(lambda: ear.closings)
+    assert ear.fault_kinds == [Failure.MALFORMED]
+    link.abort()

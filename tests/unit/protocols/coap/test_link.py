@@ -313,6 +313,19 @@ async def test_a_value_that_changes_between_its_blocks_is_not_told(make, peer: C
     assert ear.payloads == [b"old", b"short"]
 
 
+async def test_blocks_without_end_are_fetched_only_as_far_as_a_message_can_reach(make, peer: CoapPeer):
+    link, ear = await opened(make, largest_bytes=1_000)
+    request = await observing(link, peer)
+    peer.answer(request, Code.CONTENT, b"x" * 512, kind="non", mid=5, observe=2, etag=b"1", block2=(0, True, 5))
+    for number in (1, 2):
+        more = await peer.request()
+        peer.answer(more, Code.CONTENT, b"x" * 512, etag=b"1", block2=(number, True, 5))
+    peer.answer(request, Code.CONTENT, b"short", kind="non", mid=6, observe=3)
+    await until(lambda: len(ear.messages) == 2)
+    assert ear.payloads == [b"old", b"short"]
+    assert ear.faults == ["an answer in blocks of more than 1000 bytes"]
+
+
 async def test_who_stops_observing_says_so_and_resets_what_still_comes(make, peer: CoapPeer):
     link, ear = await opened(make)
     request = await observing(link, peer)

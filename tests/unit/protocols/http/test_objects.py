@@ -52,3 +52,10 @@ def test_only_the_data_of_events_counts():
         b'{"a": 1}',
         b"{}",
     ]
+
+
+def test_a_piece_is_no_longer_than_it_may_be():
+    objects = Objects(limit_bytes=100)
+    objects.feed(b"x" * 100)
+    with pytest.raises(Malformed, match="more than 100 bytes"):
+        objects.feed(b"x")

@@ -246,3 +246,24 @@ def test_proper_answers_are_complete_with_their_last_byte_and_not_before(data: b
     assert end == "clean"
     assert [each[5] for each in told] == [len(data)]
     assert read_all(Reader(), [data[:-1]], closed=False)[1] == "unfinished"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        HEADS + b"Content-Length: 1001\r\n\r\n",
+        HEADS + b"Transfer-Encoding: chunked\r\n\r\n3e9\r\n",
+        HEADS + b"Transfer-Encoding: chunked\r\n\r\n3e8\r\n" + bytes(1000) + b"\r\n1\r\n" + b"x",
+        HEADS + b"\r\n" + bytes(500) + bytes(501),
+    ],
+    ids=["announced", "chunk", "chunks", "until it closes"],
+)
+def test_a_reader_holds_no_more_than_it_was_made_for(answer: bytes):
+    reader = Reader(1000)
+
+    def feed() -> None:
+        for place in range(0, len(answer), 500):
+            reader.feed(answer[place : place + 500])
+
+    with pytest.raises(Malformed, match="1000"):
+        feed()

@@ -694,3 +694,13 @@ def test_however_the_bytes_are_cut_the_same_is_told(
     assert cut.closings == whole.closings
     assert sorted([*cut.acked, *(token for token, _ in cut.refused)]) == list(range(100, 105))
     assert len(cut.closings) == 1
+
+
+async def test_a_message_larger_than_anything_expected_ends_the_connection_with_its_reason(server: WebServer):
+    link, ear, peer = await logged_in(server, HIVE, largest_bytes=1_000)
+    peer.send(frame(b"x" * 1_001))
+    await until(lambda: ear.closings)
+    assert "larger than 1000" in ear.closings[0][0]
+    assert int.from_bytes((await peer.ended())[-1].data[:2], "big") == 1009
+    assert ear.fault_kinds == [Failure.MALFORMED]
+    link.abort()
