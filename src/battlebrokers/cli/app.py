@@ -9,7 +9,7 @@ import traceback
 import typer
 from typer.exceptions import TyperException
 
-from battlebrokers import __version__
+from battlebrokers import __version__, signals
 from battlebrokers.cli.analyze import analyze
 from battlebrokers.cli.battle import battle
 from battlebrokers.cli.brokers import brokers_app
@@ -78,7 +78,8 @@ def run_command_line() -> None:
         _show_usage(error)
         sys.exit(ExitCode.USAGE)
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("interrupted", err=True)
+        kept = signals.kept()
+        typer.echo(f"interrupted: {kept}" if kept else "interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone (`bb list | head`): nothing is wrong.

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from battlebrokers import errors
 from battlebrokers.errors import BattleError, PipelineError
-from battlebrokers.pipeline.scratch import Scratch
+from battlebrokers.scratch import Scratch
 
 Progress = Callable[[str, int, int], None]
 """Told the step's name, how many are done, and how many there are."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from battlebrokers.cli.options import AsJson
 from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
 from battlebrokers.errors import EnvironmentNotReady, ExitCode, UsageError
+from battlebrokers.scratch import Scratch
 
 if TYPE_CHECKING:
     from battlebrokers.sdn.ladder.steps import Ladder
@@ -58,8 +58,8 @@ def ladder(
     if taken is None and not (resource and host):
         missing = "--as" if resource else "--resource"
         raise UsageError(f"{missing} is missing", hint="bb sdn ladder --resource 1.1.1.1 --as h1")
-    with tempfile.TemporaryDirectory(prefix="bb-ladder-") as passing:
-        folder = taken or out or Path(passing)
+    with Scratch("bb-ladder-") as passing:
+        folder = taken or out or passing
         if taken is None:
             _take(url, resource, host, folder, text=text, port=port, timeout_s=timeout_s, with_arp=with_arp)
         facts = read_facts(folder)

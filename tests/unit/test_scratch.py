@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from battlebrokers.pipeline.scratch import Scratch, sweep
+from battlebrokers.scratch import Scratch, sweep
 
 OWNER = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from battlebrokers.pipeline.scratch import Scratch
+from battlebrokers.scratch import Scratch
 scratch = Scratch("bb-x-")
 (scratch.path / "left").write_text("behind")
 print(scratch.path, flush=True)
