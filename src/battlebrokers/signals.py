@@ -67,7 +67,7 @@ class _Listener:
             signal.signal(number, handler)
         self._before = {}
         signal.set_wakeup_fd(self._wakeup)
-        ours, theirs = self._pipe
+        _, theirs = self._pipe
         self._pipe = None
         theirs.close()  # ends the thread, which closes the other end
 

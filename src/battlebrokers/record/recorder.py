@@ -6,6 +6,7 @@ room, or cannot be written, is counted: an overflow or a failed write makes the 
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -24,6 +25,9 @@ from battlebrokers.record.publish_log import PublishLog
 from battlebrokers.record.segments import SegmentWriter
 from battlebrokers.record.silent_log import SilentDeliveryLog, SilentPublishLog
 from battlebrokers.tables import ACKS, DELIVERIES, NODES, OPERATIONS, PUBLISHES
+
+_WRITE_WITHIN_S = 120.0
+"""For all that is in memory when the load is over: a disk that hangs must not hold the process for ever."""
 
 
 class Recorder:
@@ -46,6 +50,8 @@ class Recorder:
         self.publishes = publish_log_kind(lambda chunk: self._queue.put(("publishes", chunk)), self._late_ack)
         self.deliveries = delivery_log_kind(lambda chunk: self._queue.put(("deliveries", chunk)))
         self.failure = ""
+        self.write_error = ""
+        """Why the system refused a write (disk full, quota, limit of a file's size); empty as long as it did not."""
         self.unwritten = 0
         self._thread = threading.Thread(target=self._write_all, name="recorder", daemon=True)
         self._thread.start()
@@ -94,7 +100,10 @@ class Recorder:
         self.deliveries.finish()
         self.turn(now_ns)
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(_WRITE_WITHIN_S)
+        if self._thread.is_alive():
+            self.write_error = f"writing takes longer than {_WRITE_WITHIN_S:.0f} s"
+            self.failure = self.failure or self.write_error
 
     def _late_ack(self, device: int, seq: int, at_ns: int | None, outcome: str, reason: int) -> None:
         self._late.append(
@@ -136,6 +145,8 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - whatever it is: the thread lives on, and what is not on disk counts
             self.unwritten += events
             self.failure = f"{name} could not be written: {error}"
+            if isinstance(error, OSError):
+                self.write_error = os.strerror(error.errno) if error.errno else str(error)
 
     def _write_publishes(self, chunks: list[Chunk]) -> None:
         rows = _taken_out(chunks, self.publishes.give_back)
