@@ -35,9 +35,10 @@ def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> Run
             orchestrator.interrupt()
 
         def kept() -> str:
-            if not _has_begun(orchestrator.folder):
+            folder = orchestrator.folder
+            if folder is None or not _has_begun(folder):
                 return "nothing was measured"
-            return kept_in(orchestrator.folder)
+            return kept_in(folder) if orchestrator.has_measured else f"nothing was measured; {folder.path} tells so"
 
         forget = leftovers.register(leftovers.Order.FILES, lambda _within_s: orchestrator.abandon())
         try:

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import psutil
 
-from battlebrokers import errors
+from battlebrokers import errors, leftovers
 from battlebrokers.errors import AnalysisStopped, BattleError, PipelineError
 from battlebrokers.leftovers import living_descendants
 from battlebrokers.scratch import Scratch, sweep
@@ -60,6 +60,7 @@ class Analyst:
         """The processes that were stopped by `pause`; none of them if Spark is to be started anew by `resume`."""
         self._silence = Silence(ANSWER_WITHIN_S)
         self._scratch = Scratch("bb-analyst-")
+        self._forget = leftovers.register(leftovers.Order.FILES, lambda _within_s: sweep("bb-spark-"))
         try:
             self._begin()
         except BaseException:
@@ -185,11 +186,13 @@ class Analyst:
             raise
         finally:
             self._scratch.close()
+            self._forget()
 
     def kill(self) -> None:
         """End it and its JVM at once, whatever they do."""
         self._kill()
         self._scratch.close()
+        self._forget()
 
     def _kill(self) -> None:
         held = self._held or []

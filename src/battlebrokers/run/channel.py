@@ -32,7 +32,7 @@ _ENGINES_WITHIN_S = 10.0
 _LOOK_S = 0.2
 ANSWER_WITHIN_S = 20.0
 """A worker that gives no sign of life for so long hangs; it gives one every second."""
-START_WITHIN_S = 60.0
+START_WITHIN_S = 30.0
 """Until the first one, while its program is loaded."""
 ALIVE_EVERY_S = 1.0
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)

@@ -199,6 +199,11 @@ class Orchestrator:
         """The user wants it to end: stop the load, keep and finish what was measured."""
         self._end_early("interrupted", "the user interrupted the run")
 
+    @property
+    def has_measured(self) -> bool:
+        """Whether the load has begun, so that there is something to keep."""
+        return 0 < self._timetable.load_start_ns <= self._anchor.now_ns()
+
     def abandon(self) -> None:
         """This process ends at once, all others have: the last entry, and no temporary files. From any thread."""
         if self.folder is None:
@@ -360,7 +365,8 @@ class Orchestrator:
                 self._finished.set_result(message)
             elif isinstance(message, Failed):
                 kind = _FAILURES.get(message.exit_code, BattleError)
-                self._give_up(kind(f"a worker failed: {message.message}", hint=message.hint))
+                hint = f"{message.hint} {_kept(place)}".strip()
+                self._give_up(kind(f"a worker failed: {message.message}", hint=hint))
         if not self._finished.done():
             self._give_up(await why_it_left(worker, "the worker process", _kept(place)))
 
