@@ -70,6 +70,12 @@ def remove_all(within_s: float) -> None:
             kill_descendants(max(0.1, until - time.monotonic()))
 
 
+def await_end() -> None:
+    """Only while everything is being removed: this process says nothing more, and ends with all the rest."""
+    while ending.is_set():
+        time.sleep(1.0)
+
+
 def kill_descendants(within_s: float, pid: int | None = None) -> None:
     """SIGKILL for every child of this process (or of that one) and all of theirs, until none is left."""
     until = time.monotonic() + within_s

@@ -33,7 +33,7 @@ class Scratch:
         self._forget = leftovers.register(leftovers.Order.FILES, lambda _within_s: self._remove())
 
     def _remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
 
     def close(self) -> None:
         """Remove it; may be called twice."""
@@ -61,6 +61,17 @@ def sweep(prefix: str) -> None:
             lock_fd = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while anybody lives who holds it
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
             finally:
                 os.close(lock_fd)
+
+
+def _remove(folder: Path) -> None:
+    """The lock goes last: what a process that is just being killed still adds is found by the next sweep."""
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            if entry.name != _LOCK:
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        if [entry.name for entry in folder.iterdir()] in ([], [_LOCK]):
+            shutil.rmtree(folder, ignore_errors=True)
