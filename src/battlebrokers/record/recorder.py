@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from battlebrokers.record.segments import SegmentWriter
 from battlebrokers.record.silent_log import SilentDeliveryLog, SilentPublishLog
 from battlebrokers.tables import ACKS, DELIVERIES, NODES, OPERATIONS, PUBLISHES
 
+_AGAIN_AFTER_S = 0.8
 _WRITE_WITHIN_S = 120.0
 """For all that is in memory when the load is over: a disk that hangs must not hold the process for ever."""
 
@@ -141,17 +143,26 @@ class Recorder:
             else:
                 rows = [row for rows in batch for row in rows]
                 table = {"operations": OPERATIONS, "nodes": NODES, "acks": ACKS}[name]
-                self._writers[name].write(dict(zip(table.column_names, zip(*rows, strict=True), strict=True)))
+                self._write_segment(name, dict(zip(table.column_names, zip(*rows, strict=True), strict=True)))
         except Exception as error:  # noqa: BLE001 - whatever it is: the thread lives on, and what is not on disk counts
             self.unwritten += events
             self.failure = f"{name} could not be written: {error}"
-            if isinstance(error, OSError):
-                self.write_error = os.strerror(error.errno) if error.errno else str(error)
+
+    def _write_segment(self, name: str, columns: dict[str, Any]) -> None:
+        writer = self._writers[name]
+        try:
+            writer.write(columns)
+        except OSError as error:
+            # The engine ends the load for it, and the orchestrator gives up the room it has reserved.
+            self.write_error = os.strerror(error.errno) if error.errno else str(error)
+            time.sleep(_AGAIN_AFTER_S)
+            writer.write(columns)
 
     def _write_publishes(self, chunks: list[Chunk]) -> None:
         rows = _taken_out(chunks, self.publishes.give_back)
         flags = rows["flags"]
-        self._writers["publishes"].write(
+        self._write_segment(
+            "publishes",
             {
                 "worker": _constant(self._worker, len(rows)),
                 "device": rows["device"],
@@ -171,13 +182,14 @@ class Recorder:
                 "structure_bytes": rows["structure_bytes"],
                 "url_bytes": rows["url_bytes"],
                 "wire_bytes": rows["wire_bytes"],
-            }
+            },
         )
 
     def _write_deliveries(self, chunks: list[Chunk]) -> None:
         rows = _taken_out(chunks, self.deliveries.give_back)
         flags = rows["flags"]
-        self._writers["deliveries"].write(
+        self._write_segment(
+            "deliveries",
             {
                 "worker": _constant(self._worker, len(rows)),
                 "client": rows["client"],
@@ -191,7 +203,7 @@ class Recorder:
                 "retained": (flags & delivery_log.FLAG_RETAINED) != 0,
                 "payload_bytes": rows["payload_bytes"],
                 "wire_bytes": rows["wire_bytes"],
-            }
+            },
         )
 
     def _topic_names(self, ids: npt.NDArray[np.int32]) -> pa.Array:

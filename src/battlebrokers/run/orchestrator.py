@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -59,6 +59,7 @@ from battlebrokers.run.observing import Accounts, write_observed
 from battlebrokers.run.phases import Timetable
 from battlebrokers.run.preflight import Needs, preflight, require
 from battlebrokers.run.registering import Registering
+from battlebrokers.run.reserve import Reserve
 from battlebrokers.run.team_size import suggest_processes
 from battlebrokers.run.tick import tick_ns
 from battlebrokers.scenario.plan import Plan, build_plan
@@ -67,6 +68,8 @@ from battlebrokers.silence import Silence
 from battlebrokers.tables import CLOCKS
 from battlebrokers.tables.manifest import BattleFacts, State
 from battlebrokers.tables.run_folder import RunFolder, new_run_folder
+
+_Message = TypeVar("_Message")
 
 _LEAD_NS = 300_000_000
 """From the order to go until the load starts: enough for the order to reach every worker."""
@@ -141,6 +144,7 @@ class Orchestrator:
         self._engines: list[psutil.Process] = []
         self._getting_ready = 0.0
         self._unwritable: EnvironmentNotReady | None = None
+        self._reserve: Reserve | None = None
         self.folder: RunFolder | None = None
 
     async def run(self) -> RunFolder:
@@ -170,6 +174,7 @@ class Orchestrator:
         try:
             entry = first_entry(self.folder.run_id, request, self._plan, contender, self._anchor.wall_ns)
             self._logbook = Logbook(self.folder, self._timetable, entry, self._needs().disk_bytes)
+            self._reserve = Reserve(place, self._needs().last_bytes)
             if capturing is not None:
                 entry.captures = capturing.facts
             self._logbook.write()
@@ -190,7 +195,9 @@ class Orchestrator:
             if self._logbook is not None:
                 self._logbook.manifest.captures = captured
                 self._logbook.keep_logs(contender)
-            shutil.rmtree(place / "contender", ignore_errors=True)  # on a full disk, the room the last entry needs
+            shutil.rmtree(place / "contender", ignore_errors=True)
+            if self._reserve is not None:
+                self._reserve.release()  # on a full disk, the room the last entry needs
             if self._logbook is not None:
                 self._logbook.close(self._state, self._detail, self._anchor.now_ns())
         return self.folder
@@ -317,7 +324,7 @@ class Orchestrator:
         self._timetable.ended(finished.drain_end_ns)
         self._logbook.worker_finished(finished)
         if finished.write_error:
-            self._stop_writing(finished.write_error)
+            self._stop_writing(self._cannot_be_written(finished.write_error))
 
     async def _hold_background(self) -> None:
         """Let the analysis get ready for a moment, before anybody connects; then it must not disturb any more."""
@@ -353,16 +360,16 @@ class Orchestrator:
                 self._progress = message
                 self._look()
                 if message.write_error:
-                    self._stop_writing(message.write_error)
+                    self._stop_writing(self._cannot_be_written(message.write_error))
             elif isinstance(message, ProbeAnswer):
                 self._answers.put_nowait((message, self._anchor.now_ns()))
             elif isinstance(message, Hello):
                 self._silence.limit_s = ANSWER_WITHIN_S
-                self._hello.set_result(message)
+                _answer(self._hello, message)
             elif isinstance(message, Prepared):
-                self._prepared.set_result(message)
+                _answer(self._prepared, message)
             elif isinstance(message, Finished):
-                self._finished.set_result(message)
+                _answer(self._finished, message)
             elif isinstance(message, Failed):
                 kind = _FAILURES.get(message.exit_code, BattleError)
                 hint = f"{message.hint} {_kept(place)}".strip()
@@ -385,8 +392,7 @@ class Orchestrator:
                 phase, _ = self._timetable.now_in(self._anchor.now_ns())
                 if self._timetable.connect_start_ns and phase != known:
                     known = self._phase = phase
-                    if self._logbook is not None:
-                        self._logbook.write()
+                    self._note_phase()
                 self._look()
                 if not contender.alive():
                     self._end_early("broker-failed", death_notice(contender))
@@ -394,6 +400,13 @@ class Orchestrator:
                 self._look_for_life()
         except BattleError as error:
             self._give_up(error)
+
+    def _note_phase(self) -> None:
+        if self._logbook is not None:
+            try:
+                self._logbook.write()
+            except EnvironmentNotReady as error:
+                self._stop_writing(error)
 
     def _look_for_life(self) -> None:
         assert self.folder is not None
@@ -413,12 +426,14 @@ class Orchestrator:
         if self._unwritable is None and self._timetable.connect_start_ns and not self._timetable.end_ns:
             free = free_bytes(self.folder.path)
             if free is not None and free < self._needs().last_bytes:
-                self._stop_writing("the disk is full")
+                self._stop_writing(self._cannot_be_written("the disk is full"))
 
-    def _stop_writing(self, why: str) -> None:
-        if self._unwritable is None:
-            self._unwritable = self._cannot_be_written(why)
-            self._end_early("failed", self._unwritable.message)
+    def _stop_writing(self, error: EnvironmentNotReady) -> None:
+        """End the load at once and keep what was recorded: what is in memory finds room in the reserve."""
+        self._end_early("failed", error.message)
+        if self._reserve is not None:
+            self._reserve.release()
+        self._unwritable = self._unwritable or error
 
     def _cannot_be_written(self, why: str) -> EnvironmentNotReady:
         assert self.folder is not None
@@ -481,6 +496,11 @@ class Orchestrator:
             events_per_s=events_per_s,
             broker_here=not is_url(self._request.broker),
         )
+
+
+def _answer(future: asyncio.Future[_Message], message: _Message) -> None:
+    if not future.done():  # it may have been given up meanwhile
+        future.set_result(message)
 
 
 def _kept(place: Path) -> str:
