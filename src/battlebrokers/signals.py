@@ -7,6 +7,7 @@ waits for. Installed by the command line; used by verbs and servers. Never decid
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import signal
@@ -121,6 +122,13 @@ def listen() -> None:
     """Handle the signals from now on, until this process ends; only the main thread can begin it."""
     if not _listener.active and threading.current_thread() is threading.main_thread():
         _listener.start()
+        # All threads have ended then: a late signal must not change how the work ended.
+        atexit.register(_ignore_all)
+
+
+def _ignore_all() -> None:
+    for number in NUMBERS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

@@ -46,6 +46,7 @@ class Channel:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._ended = False
 
     @classmethod
     async def over(cls, sock: socket.socket) -> Channel:
@@ -54,8 +55,8 @@ class Channel:
         return cls(reader, writer)
 
     def send(self, message: Control) -> None:
-        """Queue a message; nothing is lost unless the far side is gone."""
-        if not self._writer.is_closing():
+        """Queue a message; nothing is lost unless the far side is gone, or we said that nothing more comes."""
+        if not self._ended and not self._writer.is_closing():
             raw = _ENCODER.encode(message)
             self._writer.write(_LENGTH.pack(len(raw)) + raw)
 
@@ -72,6 +73,7 @@ class Channel:
 
     def end_orders(self) -> None:
         """No more messages from this side; the far side may still send some."""
+        self._ended = True
         with contextlib.suppress(OSError, RuntimeError):
             if not self._writer.is_closing() and self._writer.can_write_eof():
                 self._writer.write_eof()
