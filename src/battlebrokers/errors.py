@@ -11,6 +11,7 @@ BattleError                  1  our bug, or a failure nobody foresaw
 ├── ContenderError           5  the broker did not start, died, or stopped answering
 │   └── LinkError            5  one connection to it failed
 ├── PipelineError            1  the analysis failed
+│   └── AnalysisStopped      4  …because its process was killed, or hangs
 └── Interrupted            130  the user pressed Ctrl-C
 """
 
@@ -118,6 +119,12 @@ class LinkError(ContenderError):
 
 class PipelineError(BattleError):
     """The analysis failed; what was recorded is untouched."""
+
+
+class AnalysisStopped(PipelineError):  # noqa: N818
+    """The analysis process was killed from outside, or hangs; what was recorded is untouched."""
+
+    exit_code = ExitCode.ENVIRONMENT
 
 
 class Interrupted(BattleError):  # noqa: N818

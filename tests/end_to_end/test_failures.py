@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from battlebrokers.analysis.summary import build_summary
+from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.tables import ACKS, DELIVERIES, PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder
 from support.runs import bb, run_for_real, start_bb, write_scenario
@@ -192,11 +193,83 @@ def test_a_worker_killed_mid_run_is_told_and_leaves_what_it_wrote(tmp_path, requ
     running = start_bb("run", str(scenario), "--broker", "mosquitto", cwd=tmp_path, log=tmp_path / "log")
     folder = until(lambda: in_measure(tmp_path / "runs"))
     os.kill(folder.read_manifest().workers[0].pid, signal.SIGKILL)
-    assert running.wait(120) == 1
-    assert "worker" in (tmp_path / "log").read_text()
+    assert running.wait(120) == 4
+    assert "the worker process was killed by signal 9 (SIGKILL)" in (tmp_path / "log").read_text()
     assert folder.read_manifest().state == "failed"
     analyst.analyze(str(folder.path))
     assert build_summary(folder).messages.delivered > 0
+
+
+def worker_here() -> psutil.Process:
+    """The worker among this process's children."""
+    return next(child for child in psutil.Process().children() if "worker-0" in child.cmdline())
+
+
+@pytest.mark.parametrize("phase", ["connect", "measure", "drain"])
+def test_a_worker_that_hangs_ends_the_run_with_its_reason_and_keeps_what_it_wrote(
+    tmp_path, monkeypatch, mosquitto, phase
+):
+    monkeypatch.setattr("battlebrokers.run.orchestrator.ANSWER_WITHIN_S", 3.0)
+    text = STEADY.format(qos=1, measure="4s").replace("phases: {", "phases: {connect: 3/s, ")
+    stopped = []
+
+    def stop(seen) -> None:
+        if seen.phase == phase and not stopped:
+            stopped.append(worker_here())
+            stopped[0].suspend()
+
+    with pytest.raises(EnvironmentNotReady, match="the worker process stopped answering"):
+        run_for_real(write_scenario(tmp_path, text), mosquitto.endpoints["tcp"], tmp_path / "runs", watch=stop)
+    assert not stopped[0].is_running() or stopped[0].status() == psutil.STATUS_ZOMBIE
+    folder = RunFolder(next((tmp_path / "runs").iterdir()))
+    manifest = folder.read_manifest()
+    assert manifest.state == "failed"
+    assert "stopped answering" in manifest.state_detail
+    if phase == "drain":
+        assert pq.read_table(folder.table(DELIVERIES)).num_rows > 500
+
+
+SECOND = [("starting the broker", signal.SIGINT), ("measure", signal.SIGTERM), ("analysing", signal.SIGHUP)]
+
+
+@pytest.mark.parametrize(("phase", "number"), SECOND, ids=[phase for phase, _ in SECOND])
+def test_the_second_signal_ends_everything_at_once_and_says_what_is_kept(tmp_path, require_broker, phase, number):
+    require_broker("mosquitto")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="2s" if phase == "analysing" else "60s"))
+    log = tmp_path / "log"
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TMPDIR", str(temporary))
+        running = start_bb("run", str(scenario), "--broker", "mosquitto", cwd=tmp_path, log=log)
+    until(lambda: phase in log.read_text() or running.poll() is not None, 120, phase)
+    if phase == "measure":
+        until(lambda: in_measure(tmp_path / "runs"))
+    family = psutil.Process(running.pid).children(recursive=True)
+    running.send_signal(number)
+    time.sleep(0.06)  # what follows at once is taken for the same request
+    running.send_signal(signal.SIGINT)
+    # Nothing that is graceful takes less: the analysis, or the drain with the analysis behind it.
+    assert running.wait(10) == 130, log.read_text()
+    _, left = psutil.wait_procs(family, timeout=10)
+    assert not left
+    assert not list(temporary.glob("bb-*"))
+    folders = list((tmp_path / "runs").iterdir()) if (tmp_path / "runs").exists() else []
+    if phase == "starting the broker" and not folders:
+        assert "nothing was measured" in log.read_text()
+        return
+    assert f"kept in {folders[0]}" in log.read_text()
+    assert not (folders[0] / "contender").exists()
+    assert RunFolder(folders[0]).read_manifest().state == ("finished" if phase == "analysing" else "interrupted")
+
+
+def test_what_is_wrong_before_the_load_is_told_at_once(tmp_path, free_port):
+    scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="2s"))
+    log = tmp_path / "log"
+    running = start_bb("run", str(scenario), "--broker", f"mqtt://127.0.0.1:{free_port}", cwd=tmp_path, log=log)
+    until(lambda: "error:" in log.read_text(), what="the error")
+    # The analysis process was still starting, which takes it longer than this.
+    assert running.wait(5) == 5
 
 
 def test_a_broker_nobody_reaches_is_exit_code_5_with_a_hint(tmp_path, free_port):

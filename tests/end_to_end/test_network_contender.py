@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -140,6 +141,40 @@ def test_ctrl_c_in_the_middle_of_a_run_takes_the_network_down(tmp_path: Path) ->
         process.send_signal(signal.SIGINT)
         process.wait(120)
     assert process.returncode == ExitCode.INTERRUPTED, log.read_text()
+
+
+def test_two_interrupts_in_the_middle_of_a_run_take_the_network_down_at_once(tmp_path: Path) -> None:
+    scenario = write_scenario(tmp_path, TALK.replace("measure: 2s", "measure: 60s"))
+    log = tmp_path / "run.log"
+    process = start_bb("run", str(scenario), "--broker", "sdn", cwd=tmp_path, log=log)
+    until(lambda: b"measure" in log.read_bytes() or process.poll() is not None, 180, "the load")
+    assert left_behind() != []
+    process.send_signal(signal.SIGHUP)
+    until(lambda: b"press again" in log.read_bytes(), what="the first answer")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == ExitCode.INTERRUPTED, log.read_text()
+    assert f"kept in {tmp_path}/runs/" in log.read_text()
+    until(lambda: left_behind() == [], 10, "the end of the network")
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGHUP,), (signal.SIGTERM,), (signal.SIGTERM, signal.SIGINT)])
+@pytest.mark.parametrize("up", [False, True], ids=["while it is built", "when it is up"])
+def test_whatever_signal_ends_a_served_network_nothing_of_it_is_left(
+    tmp_path: Path, up: bool, numbers: tuple[int, ...]
+) -> None:
+    log = tmp_path / "serve.log"
+    process = start_bb("sdn", "serve", "--port", "0", "--openflow-port", "0", cwd=tmp_path, log=log)
+    if up:
+        until(lambda: b"REST" in log.read_bytes(), what="the network")
+    else:
+        until(lambda: len(list(NAMED.glob("bbs-*"))) > 1, what="the first hosts")
+    for place, number in enumerate(numbers):
+        if place:
+            time.sleep(0.06)  # what follows at once is taken for the same request
+        process.send_signal(number)
+    assert process.wait(30) == (ExitCode.PASS if len(numbers) == 1 else ExitCode.INTERRUPTED)
+    until(lambda: left_behind() == [], 10, "the end of the network")
+    assert not Path("/run/battlebrokers-bbs.lock").exists()
 
 
 def test_seats_are_given_and_given_back_and_a_second_network_is_refused(tmp_path: Path) -> None:

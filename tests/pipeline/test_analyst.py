@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from battlebrokers.errors import EnvironmentNotReady, PipelineError, RunFolderError
+from battlebrokers.errors import AnalysisStopped, EnvironmentNotReady, PipelineError, RunFolderError
 from battlebrokers.pipeline.analyst import in_words
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.tables import LEDGER
@@ -126,6 +126,37 @@ def test_what_a_worker_says_with_a_traceback_is_told_in_one_line(monkeypatch: py
     assert in_words(ConnectionRefusedError(111, "refused"), "/town").message.endswith("Spark's Java process is gone")
 
 
+def _states(analyst: Analyst) -> set[str]:
+    found = set()
+    for process in _family(analyst):
+        with contextlib.suppress(psutil.Error):
+            found.add(process.status())
+    return found
+
+
+def test_it_uses_no_processor_time_while_it_is_held_and_works_on_afterwards(analyst: Analyst, tmp_path: Path) -> None:
+    analyst.pause()
+    until(lambda: _states(analyst) == {psutil.STATUS_STOPPED}, what="all of it to stop")
+    analyst.pause()
+    analyst.resume()
+    until(lambda: psutil.STATUS_STOPPED not in _states(analyst), what="all of it to go on")
+    analyst.pause()
+    _run(tmp_path / "run")
+    assert analyst.analyze(tmp_path / "run").seconds > 0, "who orders something lets it go on"
+
+
+def test_a_java_that_hangs_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("battlebrokers.pipeline.client.ANSWER_WITHIN_S", 6.0)
+    with Analyst.start("local[1]", expected_events=1, idle=False) as started:
+        _run(tmp_path / "run")
+        started.wait_until_ready(240)
+        family = _family(started)
+        next(each for each in family if "SparkSubmit" in " ".join(each.cmdline())).suspend()
+        with pytest.raises(AnalysisStopped, match="the analysis process stopped answering"):
+            started.analyze(tmp_path / "run")
+        assert not psutil.wait_procs(family, timeout=60)[1]
+
+
 def test_closing_ends_the_jvm_too(analyst: Analyst) -> None:
     until(lambda: any("java" in process.name() for process in _family(analyst)), what="Java")
     family = _family(analyst)
@@ -152,9 +183,13 @@ def test_a_missing_java_is_told_through_the_door(tmp_path: Path, monkeypatch: py
     assert "openjdk" in caught.value.hint
 
 
-def test_it_ends_when_its_client_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("held", [False, True], ids=["at work", "held"])
+def test_it_ends_when_its_client_is_killed(tmp_path: Path, held: bool) -> None:
     script = "import sys, time; from battlebrokers.pipeline.client import Analyst; a = Analyst.start(idle=False)\n"
-    script += "print(a.pid, flush=True)\ntry: a.analyze(sys.argv[1])\nexcept Exception: pass\ntime.sleep(600)"
+    if held:
+        script += "a.wait_until_ready(); a.pause(); print(a.pid, flush=True); time.sleep(600)"
+    else:
+        script += "print(a.pid, flush=True)\ntry: a.analyze(sys.argv[1])\nexcept Exception: pass\ntime.sleep(600)"
     client = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert client.stdout is not None

@@ -9,7 +9,7 @@ import traceback
 import typer
 from typer.exceptions import TyperException
 
-from battlebrokers import __version__
+from battlebrokers import __version__, leftovers, signals
 from battlebrokers.cli.analyze import analyze
 from battlebrokers.cli.battle import battle
 from battlebrokers.cli.brokers import brokers_app
@@ -68,7 +68,7 @@ def _root(
 def run_command_line() -> None:
     """Run what was typed; every failure ends in one clear message and its exit code."""
     try:
-        code = app(standalone_mode=False)
+        code = _called()
     except BattleError as error:
         typer.echo(f"error: {error.message}", err=True)
         if error.hint:
@@ -78,7 +78,8 @@ def run_command_line() -> None:
         _show_usage(error)
         sys.exit(ExitCode.USAGE)
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("interrupted", err=True)
+        kept = signals.kept()
+        typer.echo(f"interrupted: {kept}" if kept else "interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone (`bb list | head`): nothing is wrong.
@@ -94,6 +95,14 @@ def run_command_line() -> None:
         _trace()
         sys.exit(ExitCode.BUG)
     sys.exit(code if isinstance(code, int) else ExitCode.PASS)
+
+
+def _called() -> object:
+    try:
+        return app(standalone_mode=False)
+    finally:
+        # What breaks because everything is being ended is no failure to tell of.
+        leftovers.await_end()
 
 
 def _show_usage(error: TyperException) -> None:

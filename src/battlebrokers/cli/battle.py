@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from battlebrokers import signals
 from battlebrokers.analysis.model import Summary
 from battlebrokers.analysis.ranking import rank
 from battlebrokers.analysis.verdict import exit_code
@@ -105,7 +106,17 @@ def battle(
     interrupted = False
     find_java()
     events = expected_events(build_plan(loaded.scenario, plan_seed))
-    with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master, events) as analyst:
+
+    def kept() -> str:
+        if not fought:
+            return "nothing was measured"
+        return f"{len(fought)} runs are kept in {runs}: `bb report {battle_id} --runs {runs}` ranks them"
+
+    with (
+        signals.keeping(kept),
+        RunProgress(quiet=quiet or as_json) as progress,
+        Analyst.start(spark_master, events) as analyst,
+    ):
         for block in range(blocks):
             for order, broker in enumerate(lots.sample(brokers, len(brokers))):
                 progress.begin(f"{loaded.title} on {broker}, round {block + 1} of {blocks}")
@@ -138,7 +149,7 @@ def battle(
                 came.add(broker)
                 why = f": {summary.reasons[0]}" if summary.reasons else ""
                 progress.say(f"{summary.verdict}  {loaded.title} on {broker}{why}")
-                if folder.read_manifest().state == "interrupted":
+                if folder.read_manifest().state == "interrupted" or signals.interrupted():
                     interrupted = True
                     break
             if interrupted:

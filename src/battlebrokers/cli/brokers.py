@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from battlebrokers import signals
 from battlebrokers.cli.options import AsJson, Profile
 from battlebrokers.contenders.availability import Available, Missing, availability
 from battlebrokers.contenders.install import install as install_contender
@@ -27,6 +25,7 @@ from battlebrokers.contenders.scaffold import scaffold
 from battlebrokers.contenders.spec import Contender
 from battlebrokers.errors import BattleError, ExitCode, UsageError
 from battlebrokers.run.trial import Finding, Trial, stopped
+from battlebrokers.scratch import Scratch
 
 brokers_app = typer.Typer(
     help="Show the contenders and what they can do; install, test or describe one.", invoke_without_command=True
@@ -101,19 +100,16 @@ def try_out(
     """
     contender = Contender.find(name)
     console = Console(highlight=False, stderr=as_json)
-    folder = Path(tempfile.mkdtemp(prefix="bb-test-"))
-    try:
+    with Scratch("bb-test-") as folder, signals.keeping("nothing is kept of a test"):
         running = start_contender(name, profile, folder)
         with running:
             begun = Finding("", "it starts and answers", True, f"{running.name} {running.version}")
             _tell_finding(console, begun)
             trial = Trial(running, contender, lambda finding: _tell_finding(console, finding))
-            findings = [begun, *asyncio.run(trial.run())]
+            findings = [begun, *signals.run(trial.run())]
         if not contender.run.external:
             findings.append(stopped(running))
             _tell_finding(console, findings[-1])
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
     failed = [finding for finding in findings if finding.holds is False and not finding.is_bridge]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from battlebrokers import signals
 from battlebrokers.cli.options import AsJson, CaptureLimit, Quiet, Snap, parse_limits
 from battlebrokers.errors import EnvironmentNotReady, ExitCode, UsageError
 from battlebrokers.record.wire import Wire, parse_service
@@ -52,23 +52,22 @@ def capture(
     """
     wires = wires_of_options(services, interfaces, namespaces, containers)
     stopped = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     capturing = Capturing(out.absolute(), out.absolute(), parse_limits(snap, capture_limit), time.time_ns, _warn)
-    try:
-        capturing.while_running(wires)
-        capturing.after_start()
-        if not capturing.running:
-            raise EnvironmentNotReady(
-                "nothing can be captured", hint="; ".join(facts.missing for facts in capturing.facts)
-            )
-        if not (quiet or as_json):
-            until = f"for {seconds:g} s" if seconds else "until Ctrl-C"
-            typer.echo(f"capturing {', '.join(wire.service for wire in wires)} {until}", err=True)
-        in_time = _wait(capturing, stopped, seconds)
-    finally:
-        facts = capturing.stop()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    kept = f"what was captured is in {out}, without {INDEX_FILE}"
+    with signals.reacting(stopped.set), signals.keeping(kept):
+        try:
+            capturing.while_running(wires)
+            capturing.after_start()
+            if not capturing.running:
+                raise EnvironmentNotReady(
+                    "nothing can be captured", hint="; ".join(facts.missing for facts in capturing.facts)
+                )
+            if not (quiet or as_json):
+                until = f"for {seconds:g} s" if seconds else "until Ctrl-C"
+                typer.echo(f"capturing {', '.join(wire.service for wire in wires)} {until}", err=True)
+            in_time = _wait(capturing, stopped, seconds)
+        finally:
+            facts = capturing.stop()
     told = msgspec.json.format(msgspec.json.encode(facts), indent=2)
     write_atomically(out.absolute() / INDEX_FILE, told)
     typer.echo(told.decode() if as_json else _in_words(facts, out))

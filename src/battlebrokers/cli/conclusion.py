@@ -7,11 +7,13 @@ from collections.abc import Iterable
 import typer
 from rich.console import Console
 
+from battlebrokers import signals
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.conclusion import conclude as draw
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.analysis.wire import read_wire
 from battlebrokers.catalog.analysis_lock import analysis_lock
+from battlebrokers.cli.conduct import kept_in
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import ExitCode, Interrupted, PipelineError
 from battlebrokers.pipeline.client import Analyst
@@ -37,21 +39,23 @@ def conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html
 
 
 def _conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html: bool) -> Conclusion:
-    try:
-        analyst.analyze(str(folder.path), on_progress=progress.step)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "interrupted while analysing; what was recorded is complete", hint=f"`bb analyze {folder.path}` does it."
-        ) from None
-    except PipelineError as error:
-        again = f"What was recorded is complete: `bb analyze {folder.path}` does it again. {error.hint}"
-        raise PipelineError(error.message, hint=again.strip()) from error
-    conclusion = draw(folder)
-    wire = read_wire(folder)
-    if wire is not None:
-        write_service_texts(wire, folder.path)
-    if html:
-        write_report([folder], folder.report_path)
+    again = f"`bb analyze {folder.path}` does it again."
+    with signals.keeping(kept_in(folder)):
+        try:
+            analyst.analyze(str(folder.path), on_progress=progress.step)
+            conclusion = draw(folder)
+            wire = read_wire(folder)
+            if wire is not None:
+                write_service_texts(wire, folder.path)
+            if html:
+                write_report([folder], folder.report_path)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"interrupted while analysing; what was recorded is complete in {folder.path}", hint=again
+            ) from None
+        except PipelineError as error:
+            hint = f"What was recorded is complete: {again} {error.hint}"
+            raise type(error)(error.message, hint=hint.strip()) from error
     return conclusion
 
 

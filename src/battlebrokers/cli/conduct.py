@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
-import threading
 
+from battlebrokers import leftovers, signals
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.clock import SECOND_NS
-from battlebrokers.errors import BattleError
+from battlebrokers.errors import Interrupted
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.run.orchestrator import Orchestrator, RunRequest
 from battlebrokers.scenario.plan import Plan
@@ -20,49 +18,46 @@ _ONLY_STARTING = "Ctrl-C: ending the broker, which was still starting; nothing w
 
 
 def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> RunFolder:
-    """One run; the first Ctrl-C ends it early and keeps the evidence, the second stops at once.
+    """One run; the first signal ends it early and keeps the evidence, the second ends this process at once.
 
-    The load starts once the analyst has woken up: by then broker and devices are mostly there as well.
+    The analyst gets ready meanwhile, and is held as long as devices are connected.
     """
-    awake = threading.Event()
-    threading.Thread(target=_wait_for, args=(analyst, awake), daemon=True).start()
 
     async def under_signals() -> RunFolder:
-        orchestrator = Orchestrator(request, progress.glimpse, awake.is_set, progress.warn)
+        orchestrator = Orchestrator(request, progress.glimpse, analyst, progress.warn)
         loop = asyncio.get_running_loop()
-        task = loop.create_task(orchestrator.run())
-        pressed = 0
 
         def interrupt() -> None:
-            nonlocal pressed
-            pressed += 1
-            if pressed == 1:
-                progress.say(_KEEPING if orchestrator.has_begun else _ONLY_STARTING)
-                orchestrator.interrupt()
-            else:
-                task.cancel()
+            loop.call_soon_threadsafe(end)
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, interrupt)
+        def end() -> None:
+            progress.say(_KEEPING if orchestrator.has_begun else _ONLY_STARTING)
+            orchestrator.interrupt()
+
+        def kept() -> str:
+            folder = orchestrator.folder
+            if folder is None or not orchestrator.has_begun:
+                return "nothing was measured"
+            return kept_in(folder) if orchestrator.has_measured else f"nothing was measured; {folder.path} tells so"
+
+        forget = leftovers.register(leftovers.Order.FILES, lambda _within_s: orchestrator.abandon())
         try:
-            return await task
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+            with signals.keeping(kept), signals.reacting(interrupt):
+                return await orchestrator.run()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+            forget()
 
+    if signals.interrupted():
+        raise Interrupted("interrupted before the run began; nothing was measured")
     return asyncio.run(under_signals())
+
+
+def kept_in(folder: RunFolder | None) -> str:
+    """What to tell of a run whose evidence is there, and whose verdict may not be."""
+    return "" if folder is None else f"what was measured is kept in {folder.path}: `bb analyze {folder.path}` judges it"
 
 
 def expected_events(plan: Plan) -> int:
     """How many messages and deliveries a run of the plan will record; Spark starts smaller and sooner for few."""
     per_s = plan.messages_per_s + plan.deliveries_per_s
     return max(1, round(per_s * plan.phases.load_ns / SECOND_NS))
-
-
-def _wait_for(analyst: Analyst, awake: threading.Event) -> None:
-    # Whatever is wrong with it is told when it is given the run; the evidence is recorded all the same.
-    with contextlib.suppress(BattleError):
-        analyst.wait_until_ready()
-    awake.set()

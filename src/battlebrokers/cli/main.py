@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 
+from battlebrokers import signals
+
 _INTERRUPTED = 130
 
 
 def main() -> None:
     """Load the verbs and run the command line."""
     try:
+        signals.listen()
         from battlebrokers.cli.app import run_command_line
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

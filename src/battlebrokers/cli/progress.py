@@ -88,8 +88,9 @@ class RunProgress:
             verb = "registering" if seen.phase == "register" else "cleaning up"
             words = f"{verb} [{progress.connected}/{seen.nodes}]"
         elif seen.phase == "connect":
-            everyone = progress.connected >= seen.nodes
-            words = "waiting for Spark to wake up" if everyone else f"connecting [{progress.connected}/{seen.nodes}]"
+            words = f"connecting [{progress.connected}/{seen.nodes}]"
+        elif seen.phase == "analysis":
+            words = f"waiting for the analysis process to finish starting (at most {seen.longest_s:.0f} s)"
         elif seen.phase == "drain":
             waited = f"waited {seen.share * seen.longest_s:.0f} s of at most {seen.longest_s:.0f} s"
             words = f"drain: {self._rates[1]:,.0f}/s still arrive, {waited}"

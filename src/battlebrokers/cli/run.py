@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from battlebrokers import signals
 from battlebrokers.cli.conclusion import conclude, tell, worst
-from battlebrokers.cli.conduct import conduct, expected_events
+from battlebrokers.cli.conduct import conduct, expected_events, kept_in
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
     AsJson,
@@ -37,6 +38,7 @@ from battlebrokers.pipeline.jvm import find_java
 from battlebrokers.run.orchestrator import RunRequest
 from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import load_scenario
+from battlebrokers.tables.run_folder import RunFolder
 
 
 def run(
@@ -80,10 +82,15 @@ def run(
         accounts=parse_accounts(prometheus, metrics, sar),
     )
     codes = []
+    folder: RunFolder | None = None
     find_java()
     events = expected_events(build_plan(loaded.scenario, request.seed))
     # Spark wakes up at idle priority while broker and devices get ready, so that the verdict follows the last message.
-    with RunProgress(quiet=quiet or as_json) as progress, Analyst.start(spark_master, events) as analyst:
+    with (
+        signals.keeping(lambda: kept_in(folder) or "nothing was measured"),
+        RunProgress(quiet=quiet or as_json) as progress,
+        Analyst.start(spark_master, events) as analyst,
+    ):
         for repetition in range(1, loaded.scenario.repetitions + 1):
             times = f", {repetition} of {loaded.scenario.repetitions}" if loaded.scenario.repetitions > 1 else ""
             progress.begin(f"{loaded.title} on {broker}{times}")
@@ -93,6 +100,6 @@ def run(
             progress.pause()
             codes.append(tell(conclusion, as_json=as_json, one_of_several=loaded.scenario.repetitions > 1))
             progress.resume()
-            if codes[-1] is ExitCode.INTERRUPTED:
+            if codes[-1] is ExitCode.INTERRUPTED or signals.interrupted():
                 break
     return worst(codes)

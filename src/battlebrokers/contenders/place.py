@@ -19,6 +19,7 @@ from battlebrokers.contenders.ports import HeldPorts
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.reader import SPECS
 from battlebrokers.contenders.spec import Stop
+from battlebrokers.scratch import Scratch
 
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
 """All a broker sees of our environment: stray settings must not change what is measured."""
@@ -49,9 +50,11 @@ class Place:
         for log in self.log_paths():
             log.unlink(missing_ok=True)  # what an earlier try complained about is not this one's
         self._alias: Path | None = None
+        self._scratch: Scratch | None = None
         if not _PLAIN_PATH.fullmatch(str(self.folder)):
             # shell scripts and config languages of brokers break on spaces and quotes: give them a plain name for it
-            self._alias = Path(tempfile.mkdtemp(prefix="bb-")) / "broker"
+            self._scratch = Scratch("bb-alias-")
+            self._alias = self._scratch.path / "broker"
             self._alias.symlink_to(self.folder)
         self._data = Path(tempfile.mkdtemp(prefix="data-", dir=self.folder))
         self.ports = HeldPorts([name for name in port_names if name not in fixed], host if held_there else LOOPBACK)
@@ -101,5 +104,5 @@ class Place:
         """Give back ports and disk. May be called twice."""
         self.ports.release()
         shutil.rmtree(self._data, ignore_errors=True)
-        if self._alias is not None:
-            shutil.rmtree(self._alias.parent, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.close()

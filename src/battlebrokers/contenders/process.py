@@ -18,11 +18,14 @@ from pathlib import Path
 
 import psutil
 
+from battlebrokers import leftovers
 from battlebrokers.errors import ContenderError
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _KEEPER_MARGIN_S = 15.0
 """How long the keeper may take on top of the broker's own grace before we stop believing in it."""
+
+_LOOK_S = 0.01
 
 
 class KeptProcess:
@@ -59,6 +62,7 @@ class KeptProcess:
             start_new_session=True,
             bufsize=0,
         )
+        self._forget = leftovers.register(leftovers.Order.PROCESSES, self._hurry)
         with contextlib.suppress(OSError):  # if it is gone already, waiting for its answer tells
             self._say(json.dumps(order).encode() + b"\n")
         error = self._wait_for_pid()
@@ -91,6 +95,15 @@ class KeptProcess:
     def kill(self) -> None:
         """End it at once (SIGKILL); returns when it and all its descendants are gone."""
         self._end(b"kill\n")
+
+    def _hurry(self, within_s: float) -> None:
+        """Our own process ends at once: the keeper allows the broker a moment, then nothing of it is left."""
+        with contextlib.suppress(OSError, ValueError):
+            self._say(b"hurry\n")
+        until = time.monotonic() + within_s
+        # Another thread may be waiting for the keeper, and collect it before us.
+        while time.monotonic() < until and psutil.pid_exists(self._keeper.pid) and self._keeper.poll() is None:
+            time.sleep(_LOOK_S)
 
     def pids(self) -> list[int]:
         """The broker's process and all its descendants, daemons included."""
@@ -145,6 +158,7 @@ class KeptProcess:
         except subprocess.TimeoutExpired:
             self._keeper.kill()  # takes the broker with it
             self._keeper.wait()
+        self._forget()
         self.poll()
         with contextlib.suppress(OSError):
             self._keeper.stdin.close()

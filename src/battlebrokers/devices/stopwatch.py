@@ -116,9 +116,9 @@ class Stopwatch:
             if not self._received & 63 and not flags & 1:
                 self._sample(at_ns - planned_ns)
         else:
-            topic_id = self.recorder.heard_topic_id(bytes(topic).decode("utf-8", "replace"))
-            if topic_id is not None:
-                self._deliveries.add(at_ns, owner.number, -1, -1, -1, topic_id, size, wire_size, flags)
+            named_id = self.recorder.heard_topic_id(bytes(topic).decode("utf-8", "replace"))
+            if named_id is not None:
+                self._deliveries.add(at_ns, owner.number, -1, -1, -1, named_id, size, wire_size, flags)
         self._received += 1
         self._last_arrival_ns = at_ns
         owner.heard(1)

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import errno
 import json
 import os
 import queue
+import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+import psutil
 
 from battlebrokers.errors import BattleError, EnvironmentNotReady, PipelineError
 from battlebrokers.pipeline.jvm import java_is_gone
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 
 _REHEARSALS = 2
+_PR_SET_PDEATHSIG = 1
+BEAT_EVERY_S = 2.0
 _WORK = ("analyze", "decode")
 """Orders whose outcome somebody waits for."""
 
@@ -64,15 +71,28 @@ class _Desk:
     def __init__(self, news: IO[str], priority: _Priority) -> None:
         self.orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.busy = False
+        self.awaited = True
+        """Whether somebody may be waiting: while Spark starts, and while there is work."""
         self._news = news
+        self._telling = threading.Lock()
         self._priority = priority
         threading.Thread(target=self._listen, name="orders", daemon=True).start()
+        threading.Thread(target=self._beat, name="beat", daemon=True).start()
 
     def tell(self, event: str, **details: Any) -> None:
         """One line of news; nobody listening any more is not an error."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), self._telling:
             self._news.write(json.dumps({"event": event, **details}) + "\n")
             self._news.flush()
+
+    def _beat(self) -> None:
+        """A sign of life every now and then, as long as this process and its JVM answer."""
+        while True:
+            if self.awaited:
+                with contextlib.suppress(Exception):
+                    _ask_jvm()
+                    self.tell("beat")
+            time.sleep(BEAT_EVERY_S)
 
     def _listen(self) -> None:
         for line in sys.stdin:
@@ -82,6 +102,10 @@ class _Desk:
                     # Someone waits: stop being polite at once, also in the middle of starting up.
                     self._priority.normal()
                 self.orders.put(order)
+        # Whoever held us is gone: a JVM that was stopped could neither work nor end.
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process.resume()
         if self.busy:
             # Whoever asked is gone; the JVM ends with its standard input.
             os._exit(1)
@@ -95,6 +119,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--expected-events", type=int, default=0)
     parser.add_argument("--idle", action="store_true")
     told = parser.parse_args(arguments)
+    # Who holds us (SIGSTOP) may be killed meanwhile: then we go on, notice it, and end.
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
     # Standard output belongs to the protocol; whatever libraries print goes to the log.
     news = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -102,6 +129,7 @@ def main(arguments: list[str]) -> int:
     if told.idle:
         priority.idle()
     desk = _Desk(news, priority)
+    desk.tell("up")
     hide_pandas()
     try:
         from battlebrokers.pipeline.session import start_session
@@ -117,6 +145,7 @@ def main(arguments: list[str]) -> int:
     priority.jvm_pid = session.pid
     with session:
         _rehearse(session, desk)
+        desk.awaited = False
         desk.tell("ready")
         _serve(session, desk, priority)
         if session.jvm.archive_draft is not None:
@@ -124,6 +153,14 @@ def main(arguments: list[str]) -> int:
             print("writing the class archive", file=sys.stderr, flush=True)
             priority.idle()
     return 0
+
+
+def _ask_jvm() -> None:
+    """Returns once the JVM has answered; at once where there is none yet. Imports nothing: the main thread does."""
+    spark_context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    jvm = getattr(spark_context, "_jvm", None)
+    if jvm is not None:
+        jvm.java.lang.System.nanoTime()
 
 
 def _rehearse(session: Session, desk: _Desk) -> None:
@@ -144,10 +181,10 @@ def _serve(session: Session, desk: _Desk, priority: _Priority) -> None:
         match order.get("do"):
             case "analyze" | "decode" as work:
                 priority.normal()
-                desk.busy = True
+                desk.busy = desk.awaited = True
                 news = _work(_analyze if work == "analyze" else _decode, session, desk, order)
                 # In this order: who hears the news may leave at once.
-                desk.busy = False
+                desk.busy = desk.awaited = False
                 desk.tell(**news)
             case "quiet":
                 priority.idle()

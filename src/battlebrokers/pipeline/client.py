@@ -13,20 +13,28 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from battlebrokers import errors
-from battlebrokers.errors import BattleError, PipelineError
-from battlebrokers.pipeline.scratch import Scratch
+import psutil
+
+from battlebrokers import errors, leftovers
+from battlebrokers.errors import AnalysisStopped, BattleError, PipelineError
+from battlebrokers.leftovers import living_descendants
+from battlebrokers.scratch import Scratch, sweep
+from battlebrokers.silence import Silence
 
 Progress = Callable[[str, int, int], None]
 """Told the step's name, how many are done, and how many there are."""
 
+ANSWER_WITHIN_S = 30.0
+"""Every two seconds it shows that it and its JVM answer; so long a silence is no pause to collect garbage."""
 _FAREWELL_S = 10.0
+_LOOK_S = 0.5
 _LOG_LINES = 15
 
 
@@ -44,28 +52,40 @@ class Analysis:
 class Analyst:
     """A running analyst process; `start` one, use it as a context or `close` it."""
 
-    def __init__(self, process: subprocess.Popen[str], scratch: Scratch) -> None:
-        self._process = process
-        self._scratch = scratch
-        self._news: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._ready = False
-        self._owed = 0
-        """Orders whose end was not heard yet."""
-        threading.Thread(target=self._listen, args=(process.stdout,), name="analyst", daemon=True).start()
+    def __init__(self, master: str, expected_events: int, idle: bool) -> None:
+        self._command = [sys.executable, "-m", "battlebrokers.pipeline.analyst", "--master", master]
+        self._command += ["--expected-events", str(expected_events), *(["--idle"] if idle else [])]
+        self._local = master.startswith("local")
+        self._held: list[psutil.Process] | None = None
+        """The processes that were stopped by `pause`; none of them if Spark is to be started anew by `resume`."""
+        self._silence = Silence(ANSWER_WITHIN_S)
+        self._scratch = Scratch("bb-analyst-")
+        self._forget = leftovers.register(leftovers.Order.FILES, lambda _within_s: sweep("bb-spark-"))
+        try:
+            self._begin()
+        except BaseException:
+            self._scratch.close()
+            raise
 
     @classmethod
     def start(cls, master: str = "local[*]", expected_events: int = 0, idle: bool = True) -> Analyst:
         """Start one and return at once; it makes itself ready meanwhile, with idle priority unless told otherwise."""
-        scratch = Scratch("bb-analyst-")
-        command = [sys.executable, "-m", "battlebrokers.pipeline.analyst", "--master", master]
-        command += ["--expected-events", str(expected_events), *(["--idle"] if idle else [])]
-        with (scratch.path / "analyst.log").open("wb") as log:
+        return cls(master, expected_events, idle)
+
+    def _begin(self) -> None:
+        self._news: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._up = False
+        self._ready = threading.Event()
+        self._owed = 0
+        """Orders whose end was not heard yet."""
+        with self.log.open("wb") as log:
             # A session of its own: Ctrl-C in the terminal is for us, we tell the analyst.
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, encoding="utf-8",
-                start_new_session=True, pass_fds=(scratch.lock_fd,),
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, encoding="utf-8",
+                start_new_session=True, pass_fds=(self._scratch.lock_fd,),
             )  # fmt: skip
-        return cls(process, scratch)
+        listening = (self._process.stdout, self._news, self._ready)
+        threading.Thread(target=self._listen, args=listening, name="analyst", daemon=True).start()
 
     @property
     def log(self) -> Path:
@@ -77,10 +97,46 @@ class Analyst:
         """The analyst's process id."""
         return self._process.pid
 
+    @property
+    def ready(self) -> bool:
+        """Whether Spark is started and warm, or will never be."""
+        return self._ready.is_set()
+
     def wait_until_ready(self, timeout_s: float | None = None) -> None:
-        """Wait until Spark is started and warm; not needed before `analyze`."""
-        while not self._ready:
-            self._next(timeout_s)
+        """Wait until Spark is started and warm, or failed; not needed before `analyze`."""
+        if not self._ready.wait(timeout_s):
+            raise PipelineError("the analyst does not get ready", hint=f"Its log: {self.log}")
+
+    def pause(self) -> None:
+        """Stop its processes, JVM included, so that they use no processor time at all until `resume`.
+
+        One that cannot be stopped safely (too young, or on a cluster that would give it up) is ended, and started anew.
+        """
+        if self._held is not None or self._process.poll() is not None or (self.ready and not self._local):
+            return
+        if not self._up or not self._local:
+            self._kill()
+            self._held = []
+            return
+        self._held = []
+        root = psutil.Process(self._process.pid)
+        while fresh := [each for each in (root, *living_descendants(root.pid)) if each not in self._held]:
+            for process in fresh:
+                self._held.append(process)
+                with contextlib.suppress(psutil.Error):
+                    process.suspend()
+
+    def resume(self) -> None:
+        """Let it go on; may be called without a pause."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        if not held:
+            self._begin()
+        for process in reversed(held):
+            with contextlib.suppress(psutil.Error):
+                process.resume()
+        self._silence.heard()
 
     def analyze(self, run: str | Path, on_progress: Progress = lambda *_: None, out: str | None = None) -> Analysis:
         """Compute all tables of a run; waits, and raises what went wrong."""
@@ -113,19 +169,42 @@ class Analyst:
 
     def close(self) -> None:
         """Let it go; it ends its JVM and then itself."""
-        with contextlib.suppress(PipelineError):
-            self._say(do="exit")
-        with contextlib.suppress(OSError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
         try:
-            self._process.wait(_FAREWELL_S)
-        except subprocess.TimeoutExpired:
-            if not self._is_archiving():
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+            self.resume()
+            with contextlib.suppress(PipelineError):
+                self._say(do="exit")
+            with contextlib.suppress(OSError):
+                if self._process.stdin is not None:
+                    self._process.stdin.close()
+            try:
+                self._process.wait(_FAREWELL_S)
+            except subprocess.TimeoutExpired:
+                if not self._is_archiving():
+                    self._kill()
+        except BaseException:
+            self._kill()
+            raise
+        finally:
+            self._scratch.close()
+            self._forget()
+
+    def kill(self) -> None:
+        """End it and its JVM at once, whatever they do."""
+        self._kill()
         self._scratch.close()
+        self._forget()
+
+    def _kill(self) -> None:
+        held = self._held or []
+        with contextlib.suppress(psutil.Error):
+            held = [*held, psutil.Process(self._process.pid), *living_descendants(self._process.pid)]
+        for process in held:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        self._process.wait()
+        # Its own temporary files; only those whose owners are dead are removed.
+        psutil.wait_procs(held, timeout=1.0)
+        sweep("bb-spark-")
 
     def __enter__(self) -> Analyst:
         return self
@@ -133,10 +212,15 @@ class Analyst:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        else:
+            # What went wrong is to be told now, and not when Spark has ended in its own time.
+            self.kill()
 
     def _order(self, on_progress: Progress, **order: Any) -> dict[str, Any]:
         """Have something done and wait for it."""
+        self.resume()
         while self._owed:
             # Whoever asked before did not stay for the answer; it is none for who asks now.
             with contextlib.suppress(BattleError):
@@ -161,30 +245,51 @@ class Analyst:
             while True:
                 self._next(5.0)
 
-    def _listen(self, lines: IO[str]) -> None:
+    def _listen(self, lines: IO[str], news: queue.Queue[dict[str, Any] | None], ready: threading.Event) -> None:
         for line in lines:
             with contextlib.suppress(ValueError):
-                self._news.put(json.loads(line))
-        self._news.put(None)
+                told = json.loads(line)
+                match told.get("event"):
+                    case "up":
+                        self._up = True
+                    case "ready":
+                        ready.set()
+                    case "beat":
+                        self._silence.heard()
+                    case _:
+                        news.put(told)
+        news.put(None)
+        ready.set()
 
     def _next(self, timeout_s: float | None) -> dict[str, Any]:
-        """The next news; raises if it is bad, or if there will be none."""
-        try:
-            news = self._news.get(timeout=timeout_s)
-        except queue.Empty:
-            raise PipelineError("the analyst does not answer", hint=f"Its log: {self.log}") from None
+        """The next news; raises if it is bad, or if there will be none, or if nobody shows a sign of life."""
+        news = self._await_news(timeout_s)
         if news is None:
             self._owed = 0
             self._news.put(None)
-            raise PipelineError(f"the analyst ended unexpectedly{self._last_words()}", hint=self._how_it_ended())
+            raise self._ended()
         if news.get("event") in ("done", "failed"):
             self._owed = max(0, self._owed - 1)
         if news.get("event") == "failed":
             kind = getattr(errors, str(news.get("kind")), PipelineError)
             known = isinstance(kind, type) and issubclass(kind, BattleError)
             raise (kind if known else PipelineError)(str(news.get("message")), hint=str(news.get("hint", "")))
-        self._ready = self._ready or news.get("event") == "ready"
         return news
+
+    def _await_news(self, timeout_s: float | None) -> dict[str, Any] | None:
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        self._silence.heard()
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._news.get(timeout=_LOOK_S)
+            if until is not None and time.monotonic() >= until:
+                raise PipelineError("the analyst does not answer", hint=f"Its log: {self.log}")
+            if self._silence.over():
+                self._kill()
+                raise AnalysisStopped(
+                    f"the analysis process stopped answering: no sign of life for {ANSWER_WITHIN_S:.0f} s",
+                    hint="It or its Java was stopped from outside (SIGSTOP), or this machine is out of memory.",
+                )
 
     def _last_words(self) -> str:
         """The last line of its log, which dies with it; all the last ones for who debugs."""
@@ -195,11 +300,14 @@ class Analyst:
             return f"; its last words: {lines[-1].strip()[:300]}" if lines else ""
         return ""
 
-    def _how_it_ended(self) -> str:
+    def _ended(self) -> PipelineError:
+        message = f"the analyst ended unexpectedly{self._last_words()}"
         with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process.wait(1) == -signal.SIGKILL:
-                return "The kernel kills like that when memory runs out; `dmesg` says so."
-        return "BB_DEBUG=1 prints more of its log."
+            if (status := self._process.wait(1)) < 0:
+                memory = "The kernel kills like that when memory runs out; `dmesg` says so."
+                hint = memory if status == -signal.SIGKILL else "BB_DEBUG=1 prints more of its log."
+                return AnalysisStopped(f"{message} (killed by signal {-status})", hint=hint)
+        return PipelineError(message, hint="BB_DEBUG=1 prints more of its log.")
 
     def _is_archiving(self) -> bool:
         """Whether it is only writing Spark's class archive, which it does alone, once per machine, at idle priority."""

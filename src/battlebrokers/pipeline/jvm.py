@@ -12,14 +12,16 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from battlebrokers.errors import EnvironmentNotReady, PipelineError
+from battlebrokers.errors import AnalysisStopped, EnvironmentNotReady
 
 _OLDEST_JAVA = 17
 _START_TIMEOUT_S = 180.0
@@ -27,6 +29,12 @@ _INSTALL = (
     "Install it (Debian/Ubuntu: `sudo apt install openjdk-17-jre-headless`, Fedora: `sudo dnf install "
     "java-17-openjdk-headless`, macOS: `brew install openjdk@17`) or point JAVA_HOME to it."
 )
+_TIE = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); "
+    "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
+)
+_DIES_WITH_US = (sys.executable, "-I", "-S", "-c", _TIE) if sys.platform.startswith("linux") else ()
+"""PR_SET_PDEATHSIG: a stopped or hanging JVM does not notice that its standard input was closed."""
 # What Spark's own launcher opens for it; without these the session does not start on Java 17.
 _OPENED = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
@@ -90,6 +98,8 @@ class Jvm:
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
+        with contextlib.suppress(OSError):
+            self.process.send_signal(signal.SIGCONT)
         try:
             # Time enough to write the class archive, which happens once per machine.
             self.process.wait(120 if self.archive_draft else 20)
@@ -117,6 +127,7 @@ def start_jvm(java: Java, scratch: Path, flags: list[str], conf: Mapping[str, st
         sharing = [f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     submit = [arg for name, value in conf.items() for arg in ("--conf", f"{name}={value}")]
     command = [
+        *([*_DIES_WITH_US, str(os.getpid())] if _DIES_WITH_US else []),
         java.path,
         "-cp", os.pathsep.join([*hadoop_conf, f"{home}/jars/*"]),
         *sharing,
@@ -191,11 +202,11 @@ def _archive_place(java: Java, home: Path) -> Path | None:
     return cache / f"spark-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.jsa"
 
 
-def java_is_gone(error: Exception) -> PipelineError | None:
+def java_is_gone(error: Exception) -> AnalysisStopped | None:
     """What to tell when nobody is left to talk to: the machine under Spark was killed, or fell."""
     if not isinstance(error, ConnectionError) and type(error).__name__ != "Py4JNetworkError":
         return None
-    return PipelineError(
+    return AnalysisStopped(
         "the analysis failed: Spark's Java process is gone",
         hint="The kernel kills like that when memory runs out; `dmesg` says so.",
     )

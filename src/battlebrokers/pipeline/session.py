@@ -16,7 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from battlebrokers.pipeline.jvm import Jvm, find_java, start_jvm
-from battlebrokers.pipeline.scratch import Scratch
+from battlebrokers.scratch import Scratch
 
 _GIB = 1 << 30
 _QUICK_EVENTS = 1_000_000

@@ -25,7 +25,9 @@ _MESSAGES = 20
 
 def rehearse(spark: SparkSession) -> None:
     """Analyse the tiny run once."""
-    with tempfile.TemporaryDirectory(prefix="bb-rehearsal-") as folder:
+    # Where Spark's own temporary files are: those are removed also after this process was killed.
+    place = spark.conf.get("spark.local.dir", None)
+    with tempfile.TemporaryDirectory(prefix="bb-rehearsal-", dir=place) as folder:
         _write_run(RunFolder(Path(folder)))
         analyze(spark, folder)
 

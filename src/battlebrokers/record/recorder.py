@@ -6,8 +6,10 @@ room, or cannot be written, is counted: an overflow or a failed write makes the 
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ from battlebrokers.tables import ACKS, DELIVERIES, NODES, OPERATIONS, PUBLISHES
 _MOST_HEARD_TOPIC_BYTES = 64 << 20
 """Topics of arrivals without header that nobody in this process publishes to: hundreds of thousands."""
 _TOPIC_OVERHEAD_BYTES = 200
+_AGAIN_AFTER_S = 0.8
+_WRITE_WITHIN_S = 120.0
+"""For all that is in memory when the load is over: a disk that hangs must not hold the process for ever."""
 
 
 class Recorder:
@@ -52,6 +57,8 @@ class Recorder:
         self.publishes = publish_log_kind(lambda chunk: self._queue.put(("publishes", chunk)), self._late_ack)
         self.deliveries = delivery_log_kind(lambda chunk: self._queue.put(("deliveries", chunk)), most_arrivals)
         self.failure = ""
+        self.write_error = ""
+        """Why the system refused a write (disk full, quota, limit of a file's size); empty as long as it did not."""
         self.unwritten = 0
         self._thread = threading.Thread(target=self._write_all, name="recorder", daemon=True)
         self._thread.start()
@@ -116,7 +123,10 @@ class Recorder:
         self.deliveries.finish()
         self.turn(now_ns)
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(_WRITE_WITHIN_S)
+        if self._thread.is_alive():
+            self.write_error = f"writing takes longer than {_WRITE_WITHIN_S:.0f} s"
+            self.failure = self.failure or self.write_error
 
     def _late_ack(self, device: int, seq: int, at_ns: int | None, outcome: str, reason: int) -> None:
         self._late.append(
@@ -154,15 +164,26 @@ class Recorder:
             else:
                 rows = [row for rows in batch for row in rows]
                 table = {"operations": OPERATIONS, "nodes": NODES, "acks": ACKS}[name]
-                self._writers[name].write(dict(zip(table.column_names, zip(*rows, strict=True), strict=True)))
+                self._write_segment(name, dict(zip(table.column_names, zip(*rows, strict=True), strict=True)))
         except Exception as error:  # noqa: BLE001 - whatever it is: the thread lives on, and what is not on disk counts
             self.unwritten += events
             self.failure = f"{name} could not be written: {error}"
 
+    def _write_segment(self, name: str, columns: dict[str, Any]) -> None:
+        writer = self._writers[name]
+        try:
+            writer.write(columns)
+        except OSError as error:
+            # The engine ends the load for it, and the orchestrator gives up the room it has reserved.
+            self.write_error = os.strerror(error.errno) if error.errno else str(error)
+            time.sleep(_AGAIN_AFTER_S)
+            writer.write(columns)
+
     def _write_publishes(self, chunks: list[Chunk]) -> None:
         rows = _taken_out(chunks, self.publishes.give_back)
         flags = rows["flags"]
-        self._writers["publishes"].write(
+        self._write_segment(
+            "publishes",
             {
                 "worker": _constant(self._worker, len(rows)),
                 "device": rows["device"],
@@ -182,13 +203,14 @@ class Recorder:
                 "structure_bytes": rows["structure_bytes"],
                 "url_bytes": rows["url_bytes"],
                 "wire_bytes": rows["wire_bytes"],
-            }
+            },
         )
 
     def _write_deliveries(self, chunks: list[Chunk]) -> None:
         rows = _taken_out(chunks, self.deliveries.give_back)
         flags = rows["flags"]
-        self._writers["deliveries"].write(
+        self._write_segment(
+            "deliveries",
             {
                 "worker": _constant(self._worker, len(rows)),
                 "client": rows["client"],
@@ -202,7 +224,7 @@ class Recorder:
                 "retained": (flags & delivery_log.FLAG_RETAINED) != 0,
                 "payload_bytes": rows["payload_bytes"],
                 "wire_bytes": rows["wire_bytes"],
-            }
+            },
         )
 
     def _topic_names(self, ids: npt.NDArray[np.int32]) -> pa.Array:

@@ -5,6 +5,7 @@ Called by the recorder's writer thread and by the orchestrator. Each file appear
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,17 @@ class SegmentWriter:
         final = self._folder / f"{self._name}-{self._number:05d}.parquet"
         beside = final.with_name(f".{final.name}.tmp")
         # Dictionaries pay for words only; numbers compress well with lz4 at a cost the generator does not feel.
-        pq.write_table(
-            batch, beside, compression="lz4", use_dictionary=self._words, store_schema=False, write_statistics=False
-        )
-        beside.replace(final)
+        try:
+            pq.write_table(
+                batch, beside, compression="lz4", use_dictionary=self._words, store_schema=False,
+                write_statistics=False,
+            )  # fmt: skip
+            beside.replace(final)
+        except OSError:
+            # Half a file takes room that others need: the manifest above all.
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise
         return int(batch.num_rows)
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from battlebrokers.contenders.lifecycle import RunningContender
 from battlebrokers.devices.controller import Registered
@@ -24,6 +22,7 @@ from battlebrokers.run.messages import Prepare
 from battlebrokers.run.registering import Registering
 from battlebrokers.scenario.model import Scenario
 from battlebrokers.scenario.plan import Plan, build_plan
+from battlebrokers.scratch import Scratch
 
 WITHIN_S = 15.0
 TOPICS = ("bb-trial/one", "bb-trial/two")
@@ -172,8 +171,8 @@ async def assembled(
         for link in reversed(opened):
             with contextlib.suppress(BattleError):
                 await link.close()
-        with tempfile.TemporaryDirectory() as nowhere:
-            await registering.remove(Path(nowhere))
+        with Scratch("bb-crew-") as nowhere:
+            await registering.remove(nowhere)
 
 
 def _answered_qos(contender: RunningContender, speaks: Route, link: Link) -> int:

@@ -34,6 +34,7 @@ from battlebrokers.scenario.plan import ClientPlan, DevicePlan, Plan
 _TURN_S = 0.25
 _PROGRESS_TURNS = 2
 _CONNECTING_AT_ONCE = 500
+_MADE_AT_ONCE = 500
 _OWED_BATCH = 16_384
 _STOPPED_DRAIN_NS = SECOND_NS
 
@@ -70,11 +71,13 @@ class Engine:
             client = Client(client_plan, link, self._stopwatch, self._linking.subscriptions(client_plan))
             self._clients.append(client)
             rows.append(_node_row("client", client_plan))
+            await self._let_others_run(len(rows))
         for device_plan in self._plan.devices(self._order.share, self._order.of):
             device = self._device(device_plan)
             self._devices.append(device)
             self._crowd.add(device)
             rows.append(_node_row("device", device_plan))
+            await self._let_others_run(len(rows))
         if rows:
             self._recorder.nodes(rows)
         if self._clients and "mqtt" not in self._order.scripts:
@@ -91,6 +94,12 @@ class Engine:
             failed=self._failed_first,
             errors=[] if connected or not rows else [self._why_nobody_connected()],
         )
+
+    @staticmethod
+    async def _let_others_run(made: int) -> None:
+        """Many nodes take a while to make: the sign of life must get out meanwhile."""
+        if not made % _MADE_AT_ONCE:
+            await asyncio.sleep(0)
 
     def _why_nobody_connected(self) -> str:
         told = Counter(node.refusal for node in (*self._clients, *self._devices) if node.refusal)
@@ -131,7 +140,8 @@ class Engine:
         await _in_crowds((node.stop() for node in (*self._devices, *self._clients)), _CONNECTING_AT_ONCE)
         await asyncio.to_thread(self._recorder.finish, self._stopwatch.now_ns())
         self._send(self._progress())
-        return Finished(drain_end_ns, self._counters(), self._recorder.failure, self._silent_ns)
+        recorder = self._recorder
+        return Finished(drain_end_ns, self._counters(), recorder.failure, self._silent_ns, recorder.write_error)
 
     def stop(self) -> None:
         """End the load now and drain only briefly."""
@@ -226,6 +236,10 @@ class Engine:
     def _turn(self) -> None:
         self._recorder.turn(self._stopwatch.now_ns())
         self._turns += 1
+        if self._recorder.write_error and not self._stopped.is_set():
+            # What is sent from now on could not be judged: end the load, keep what is written.
+            self.stop()
+            self._send(self._progress())
         if not self._turns % _PROGRESS_TURNS:
             self._send(self._progress())
         self._turning = asyncio.get_running_loop().call_later(_TURN_S, self._turn)
@@ -234,7 +248,8 @@ class Engine:
         watch = self._stopwatch
         median_ms, tail_ms = watch.take_live_ms()
         connected = sum(node.connected for node in self._clients) + sum(node.connected for node in self._devices)
-        return Progress(connected, watch.sent, watch.acked, watch.received, median_ms, tail_ms)
+        error = self._recorder.write_error
+        return Progress(connected, watch.sent, watch.acked, watch.received, median_ms, tail_ms, error)
 
     def _counters(self) -> dict[str, int]:
         watch = self._stopwatch

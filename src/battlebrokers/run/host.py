@@ -58,6 +58,15 @@ def open_files_limit() -> tuple[int, int]:
     return (-1 if soft == resource.RLIM_INFINITY else soft), (-1 if hard == resource.RLIM_INFINITY else hard)
 
 
+def free_bytes(place: Path) -> int | None:
+    """What we may still write there; None where nobody can tell."""
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize if found.f_blocks else None
+
+
 def local_ports() -> tuple[int, int] | None:
     """The first and last port the system hands out to outgoing connections."""
     parts = _text("/proc/sys/net/ipv4/ip_local_port_range").split()

@@ -21,7 +21,7 @@ from battlebrokers.processes import own_identity
 from battlebrokers.record.cgroup import own_group
 from battlebrokers.record.wire import safe_file_name
 from battlebrokers.run.fitness import lowered_qos, protocols_of
-from battlebrokers.run.host import host_facts
+from battlebrokers.run.host import free_bytes, host_facts
 from battlebrokers.run.messages import Finished, Hello
 from battlebrokers.run.phases import Timetable
 from battlebrokers.scenario.plan import Plan, build_plan
@@ -35,6 +35,7 @@ from battlebrokers.tables.manifest import (
     WorkerFacts,
 )
 from battlebrokers.tables.run_folder import RunFolder
+from battlebrokers.units import format_size
 
 if TYPE_CHECKING:
     from battlebrokers.run.orchestrator import RunRequest
@@ -45,10 +46,11 @@ _LOG_BYTES = 1 << 20
 class Logbook:
     """One run's manifest, and the contender's logs beside it."""
 
-    def __init__(self, folder: RunFolder, timetable: Timetable, manifest: Manifest) -> None:
+    def __init__(self, folder: RunFolder, timetable: Timetable, manifest: Manifest, needed_bytes: int = 0) -> None:
         self.manifest = manifest
         self._folder = folder
         self._timetable = timetable
+        self._needed_bytes = needed_bytes
 
     def contender_came(self, contender: RunningContender) -> None:
         """The contender is ready: from now on something can be measured."""
@@ -74,7 +76,7 @@ class Logbook:
         try:
             self._folder.write_manifest(self.manifest)
         except OSError as error:
-            raise cannot_be_written(self._folder.path, error) from error
+            raise cannot_be_written(self._folder.path, error.strerror or str(error), self._needed_bytes) from error
 
     def close(self, state: State, detail: str, now_ns: int) -> None:
         """The last entry: how it ended. A run that never came to its end has broken off."""
@@ -171,9 +173,12 @@ def _group(contender: RunningContender, service: str, pids: list[int]) -> str:
     return str(found) if found is not None else ""
 
 
-def cannot_be_written(place: Path, error: OSError) -> EnvironmentNotReady:
-    """What to tell when the evidence of a run finds no room."""
+def cannot_be_written(place: Path, why: str, needed_bytes: int = 0) -> EnvironmentNotReady:
+    """What to tell when the evidence of a run finds no room: where, how much there is, and how much it takes."""
+    free = free_bytes(place)
+    room = "" if free is None else f"; {format_size(free)} are free there"
+    need = f", and the evidence of this load takes about {format_size(needed_bytes)}" if needed_bytes else ""
     return EnvironmentNotReady(
-        f"the evidence cannot be written in {place}: {error.strerror or error}",
+        f"the evidence cannot be written in {place}: {why}{room}{need}",
         hint=f"free some disk space, or choose another place with --runs; `bb analyze {place}` tells what was kept.",
     )

@@ -1,6 +1,6 @@
 """Control messages between an orchestrator and its workers. Plain data: they cross a process, later a network.
 
-Orchestrator → worker: Prepare, Probe, Go, Stop. Worker → orchestrator: Hello, ProbeAnswer, Prepared, Progress,
+Orchestrator → worker: Prepare, Probe, Go, Stop. Worker → orchestrator: Hello, Alive, ProbeAnswer, Prepared, Progress,
 Finished, Failed. A worker with several engine processes speaks the same language to each of them.
 """
 
@@ -70,6 +70,10 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     cores: int
 
 
+class Alive(msgspec.Struct, tag="alive", frozen=True):
+    """Its event loop runs; sent every second in every phase, from the start until its process ends."""
+
+
 class ProbeAnswer(msgspec.Struct, tag="probe-answer", frozen=True):
     """It is this time here."""
 
@@ -96,6 +100,8 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
     received: int = 0
     live_p50_ms: float = 0.0
     live_p99_ms: float = 0.0
+    write_error: str = ""
+    """Why evidence can no longer be written; the load has been ended for it."""
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
@@ -106,6 +112,8 @@ class Finished(msgspec.Struct, tag="finished", frozen=True):
     failure: str = ""
     load_end_ns: int = 0
     """When the last device had said all it may, if that ended the load; else 0."""
+    write_error: str = ""
+    """Why some evidence could not be written, if the disk or a limit is to blame."""
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
@@ -117,5 +125,5 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
 
 ToWorker = Prepare | Probe | Go | Stop
-FromWorker = Hello | ProbeAnswer | Prepared | Progress | Finished | Failed
-Control = Prepare | Probe | Go | Stop | Hello | ProbeAnswer | Prepared | Progress | Finished | Failed
+FromWorker = Hello | Alive | ProbeAnswer | Prepared | Progress | Finished | Failed
+Control = Prepare | Probe | Go | Stop | Hello | Alive | ProbeAnswer | Prepared | Progress | Finished | Failed

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import psutil
 
 from battlebrokers.clock import SECOND_NS, Anchor
 from battlebrokers.contenders.broker_url import is_url
@@ -21,14 +23,24 @@ from battlebrokers.contenders.lifecycle import RunningContender
 from battlebrokers.contenders.spec import Profile
 from battlebrokers.devices.controller import Registered
 from battlebrokers.errors import BattleError, ContenderError, EnvironmentNotReady, InputError
+from battlebrokers.leftovers import living_descendants
 from battlebrokers.processes import boot_id
 from battlebrokers.record.capture_tool import Limits
 from battlebrokers.record.segments import write_rows
+from battlebrokers.run.background import Background, NoBackground
 from battlebrokers.run.capturing import Capturing
-from battlebrokers.run.channel import Channel, end, spawn, why_it_left
+from battlebrokers.run.channel import (
+    ANSWER_WITHIN_S,
+    START_WITHIN_S,
+    Channel,
+    end,
+    spawn,
+    stopped_answering,
+    why_it_left,
+)
 from battlebrokers.run.fitness import protocols_of, refuse_what_cannot_be_honoured, settled_for
 from battlebrokers.run.glimpse import Glimpse
-from battlebrokers.run.host import raise_open_files_limit
+from battlebrokers.run.host import free_bytes, raise_open_files_limit
 from battlebrokers.run.hosting import death_notice, gone_elsewhere, sampler_of, start_patiently
 from battlebrokers.run.logbook import Logbook, cannot_be_written, first_entry
 from battlebrokers.run.machine import gather
@@ -48,20 +60,26 @@ from battlebrokers.run.observing import Accounts, write_observed
 from battlebrokers.run.phases import Timetable
 from battlebrokers.run.preflight import Needs, preflight, require
 from battlebrokers.run.registering import Registering
+from battlebrokers.run.reserve import Reserve
 from battlebrokers.run.team_size import suggest_processes
 from battlebrokers.run.tick import tick_ns
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import LoadedScenario
+from battlebrokers.silence import Silence
 from battlebrokers.tables import CLOCKS
 from battlebrokers.tables.manifest import BattleFacts, State
 from battlebrokers.tables.run_folder import RunFolder, new_run_folder
 
+_Message = TypeVar("_Message")
+
 _LEAD_NS = 300_000_000
 """From the order to go until the load starts: enough for the order to reach every worker."""
 _PROBES = 16
-_QUIET_WITHIN_NS = 45 * SECOND_NS
+_PROBES_MISSED = 5
+_GET_READY_NS = 5 * SECOND_NS
+_FINISH_WITHIN_NS = 300 * SECOND_NS
+"""After the longest drain: for disconnecting everybody and writing what is in memory."""
 _WATCH_S = 0.2
-_HELLO_TIMEOUT_S = 60.0
 _FAILURES: dict[int, type[BattleError]] = {
     kind.exit_code: kind for kind in (InputError, EnvironmentNotReady, ContenderError)
 }
@@ -90,22 +108,21 @@ class RunRequest:
 class Orchestrator:
     """Runs one request; `interrupt` may be called at any time from the same loop.
 
-    `watch` sees how it goes. `quiet` is asked before the load starts: as long as it says no, somebody on this machine
-    (the waking analyst) would disturb the measurement, and the load waits for it, within reason. `say` hears what a
-    user must know although the run goes on: what could not be captured.
+    `watch` sees how it goes. `background` may get ready before anybody connects, for a few seconds at most, and is held
+    until the drain is over. `say` hears what a user must know although the run goes on: what could not be captured.
     """
 
     def __init__(
         self,
         request: RunRequest,
         watch: Callable[[Glimpse], None] = lambda _: None,
-        quiet: Callable[[], bool] = lambda: True,
+        background: Background | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._request = request
         self._say = say
         self._watch = watch
-        self._quiet = quiet
+        self._background = background or NoBackground()
         self._anchor = Anchor.take()
         self._scenario = settled_for(request.loaded.scenario, request.broker)
         self._plan: Plan = build_plan(self._scenario, request.seed)
@@ -124,6 +141,11 @@ class Orchestrator:
         self._registering: Registering | None = None
         self._registered = Registered()
         self._told_to_stop = False
+        self._silence = Silence(START_WITHIN_S)
+        self._engines: list[psutil.Process] = []
+        self._getting_ready = 0.0
+        self._unwritable: EnvironmentNotReady | None = None
+        self._reserve: Reserve | None = None
         self.folder: RunFolder | None = None
 
     @property
@@ -148,7 +170,7 @@ class Orchestrator:
         try:
             # A run that is killed while its broker starts is listed all the same.
             entry = first_entry(self.folder.run_id, request, self._plan, self._anchor.wall_ns)
-            self._logbook = Logbook(self.folder, self._timetable, entry)
+            self._logbook = Logbook(self.folder, self._timetable, entry, self._needs().disk_bytes)
             self._logbook.write()
             contender = await start_patiently(
                 request.broker, request.profile, place / "contender", capturing, lambda: self._told_to_stop
@@ -161,6 +183,7 @@ class Orchestrator:
         self._contender = contender
         try:
             self._logbook.contender_came(contender)
+            self._reserve = Reserve(place, self._needs().last_bytes)
             if capturing is not None:
                 entry.captures = capturing.facts
             self._logbook.write()
@@ -170,7 +193,7 @@ class Orchestrator:
             self._end_early("broker-failed" if isinstance(error, ContenderError) else "failed", error.message)
             raise
         except OSError as error:
-            told = cannot_be_written(place, error)
+            told = self._cannot_be_written(error.strerror or str(error))
             self._end_early("failed", told.message)
             raise told from error
         finally:
@@ -181,7 +204,9 @@ class Orchestrator:
             if self._logbook is not None:
                 self._logbook.manifest.captures = captured
                 self._logbook.keep_logs(contender)
-            shutil.rmtree(place / "contender", ignore_errors=True)  # on a full disk, the room the last entry needs
+            shutil.rmtree(place / "contender", ignore_errors=True)
+            if self._reserve is not None:
+                self._reserve.release()  # on a full disk, the room the last entry needs
             if self._logbook is not None:
                 self._logbook.close(self._state, self._detail, self._anchor.now_ns())
         return self.folder
@@ -189,6 +214,25 @@ class Orchestrator:
     def interrupt(self) -> None:
         """The user wants it to end: stop the load, keep and finish what was measured."""
         self._end_early("interrupted", "the user interrupted the run")
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether the load has begun, so that there is something to keep."""
+        return 0 < self._timetable.load_start_ns <= self._anchor.now_ns()
+
+    def abandon(self) -> None:
+        """This process ends at once, all others have: the last entry, and no temporary files. From any thread."""
+        if self.folder is None:
+            return
+        place = self.folder.path
+        if self._logbook is None or not self.has_begun:
+            shutil.rmtree(place, ignore_errors=True)
+            return
+        shutil.rmtree(place / "contender", ignore_errors=True)
+        for half in place.rglob(".*.tmp"):
+            half.unlink(missing_ok=True)
+        detail = self._detail or "the user interrupted the run"
+        self._logbook.close("interrupted", f"{detail}, and ended it at once", self._anchor.now_ns())
 
     async def _register(self, contender: RunningContender) -> None:
         self._registering = Registering(contender, self._plan, self._anchor.reader(), self._look_at_registration)
@@ -217,18 +261,23 @@ class Orchestrator:
         try:
             await self._conduct(channel, place, process.pid)
         finally:
+            self._background.resume()
             sampler.stop()
             watching.cancel()
+            channel.end_orders()
+            await end(process, self._silence, self._engines)
             await channel.close()
-            await end(process)
             await listening
+        if self._unwritable is not None:
+            raise self._unwritable
 
     async def _conduct(self, channel: Channel, place: Path, worker_pid: int) -> None:
         assert self._hello is not None
         assert self._prepared is not None
         assert self._finished is not None
         assert self._logbook is not None
-        hello = await self._welcome(self._hello)
+        hello = await self._hello
+        await self._hold_background()
         processes = self._request.processes or suggest_processes(self._plan, hello.cores)
         tick = tick_ns(self._plan, processes)
         self._logbook.worker_came(hello, worker_pid, processes, tick)
@@ -262,9 +311,10 @@ class Orchestrator:
         if self._told_to_stop:
             channel.send(Stop(self._detail))
         prepared = await self._prepared
+        if processes > 1:
+            self._engines = living_descendants(worker_pid)
         if prepared.errors and self._state == "running":
             self._end_early("broker-failed", f"{self._logbook.manifest.contender.name}: {'; '.join(prepared.errors)}")
-        await self._wait_for_quiet()
         probes = await self._probe_clock(channel, hello)
         load_start_ns = self._anchor.now_ns() + _LEAD_NS
         self._timetable.loading(load_start_ns)
@@ -282,20 +332,21 @@ class Orchestrator:
             self._timetable.stopped(finished.load_end_ns)
         self._timetable.ended(finished.drain_end_ns)
         self._logbook.worker_finished(finished)
+        if finished.write_error:
+            self._stop_writing(self._cannot_be_written(finished.write_error))
 
-    async def _welcome(self, hello: asyncio.Future[Hello]) -> Hello:
-        try:
-            return await asyncio.wait_for(hello, _HELLO_TIMEOUT_S)
-        except TimeoutError:
-            raise EnvironmentNotReady(
-                f"a worker process did not come up within {_HELLO_TIMEOUT_S:.0f} s",
-                hint="`bb doctor` tells how busy this machine is; recorded/logs/worker-0.log may tell more.",
-            ) from None
-
-    async def _wait_for_quiet(self) -> None:
-        until_ns = self._anchor.now_ns() + _QUIET_WITHIN_NS
-        while not self._quiet() and not self._told_to_stop and self._anchor.now_ns() < until_ns:  # noqa: ASYNC110
-            await asyncio.sleep(_WATCH_S)
+    async def _hold_background(self) -> None:
+        """Let the analysis get ready for a moment, before anybody connects; then it must not disturb any more."""
+        began_ns = self._anchor.now_ns()
+        while not self._background.ready and not self._told_to_stop:
+            waited_ns = self._anchor.now_ns() - began_ns
+            if waited_ns >= _GET_READY_NS:
+                break
+            self._getting_ready = max(waited_ns, 1) / _GET_READY_NS
+            self._look()
+            await asyncio.sleep(_WATCH_S / 4)
+        self._getting_ready = 0.0
+        await asyncio.to_thread(self._background.pause)
 
     def _end_early(self, state: State, detail: str) -> None:
         if self._state != "running":
@@ -313,22 +364,27 @@ class Orchestrator:
         assert self._prepared is not None
         assert self._finished is not None
         async for message in channel.messages():
+            self._silence.heard()
             if isinstance(message, Progress):
                 self._progress = message
                 self._look()
+                if message.write_error:
+                    self._stop_writing(self._cannot_be_written(message.write_error))
             elif isinstance(message, ProbeAnswer):
                 self._answers.put_nowait((message, self._anchor.now_ns()))
             elif isinstance(message, Hello):
-                self._hello.set_result(message)
+                self._silence.limit_s = ANSWER_WITHIN_S
+                _answer(self._hello, message)
             elif isinstance(message, Prepared):
-                self._prepared.set_result(message)
+                _answer(self._prepared, message)
             elif isinstance(message, Finished):
-                self._finished.set_result(message)
+                _answer(self._finished, message)
             elif isinstance(message, Failed):
                 kind = _FAILURES.get(message.exit_code, BattleError)
-                self._give_up(kind(f"a worker failed: {message.message}", hint=message.hint))
+                hint = f"{message.hint} {_kept(place)}".strip()
+                self._give_up(kind(f"a worker failed: {message.message}", hint=hint))
         if not self._finished.done():
-            self._give_up(await why_it_left(worker, place))
+            self._give_up(await why_it_left(worker, "the worker process", _kept(place)))
 
     def _give_up(self, error: BattleError) -> None:
         for future in (self._hello, self._prepared, self._finished):
@@ -337,19 +393,60 @@ class Orchestrator:
                 future.exception()  # those nobody waits for any more must not complain
 
     async def _keep_watch(self, contender: RunningContender) -> None:
-        """Notice a dead contender and phase changes; both are written down at once."""
+        """Notice whatever ends a run early, and phase changes; both are written down at once."""
         known = ""
-        while True:
-            await asyncio.sleep(_WATCH_S)
-            phase, _ = self._timetable.now_in(self._anchor.now_ns())
-            if phase != known:
-                known = phase
-                self._phase = phase
-                if self._logbook is not None:
-                    self._logbook.write()
-            self._look()
-            if not contender.alive():
-                self._end_early("broker-failed", death_notice(contender))
+        try:
+            while True:
+                await asyncio.sleep(_WATCH_S)
+                phase, _ = self._timetable.now_in(self._anchor.now_ns())
+                if self._timetable.connect_start_ns and phase != known:
+                    known = self._phase = phase
+                    self._note_phase()
+                self._look()
+                if not contender.alive():
+                    self._end_early("broker-failed", death_notice(contender))
+                self._look_for_room()
+                self._look_for_life()
+        except BattleError as error:
+            self._give_up(error)
+
+    def _note_phase(self) -> None:
+        if self._logbook is not None:
+            try:
+                self._logbook.write()
+            except EnvironmentNotReady as error:
+                self._stop_writing(error)
+
+    def _look_for_life(self) -> None:
+        assert self.folder is not None
+        end_ns = self._timetable.load_end_ns
+        longest_ns = self._plan.phases.longest_drain_ns + _FINISH_WITHIN_NS
+        if self._silence.over():
+            self._give_up(stopped_answering("the worker process", self._silence.limit_s, _kept(self.folder.path)))
+        elif end_ns and self._anchor.now_ns() > end_ns + longest_ns:
+            raise EnvironmentNotReady(
+                f"the worker process does not come to its end {longest_ns // SECOND_NS} s after the load",
+                hint=_kept(self.folder.path),
+            )
+
+    def _look_for_room(self) -> None:
+        """End the load while there is still room for what is in memory."""
+        assert self.folder is not None
+        if self._unwritable is None and self._timetable.connect_start_ns and not self._timetable.end_ns:
+            free = free_bytes(self.folder.path)
+            if free is not None and free < self._needs().last_bytes:
+                self._stop_writing(self._cannot_be_written("the disk is full"))
+
+    def _stop_writing(self, error: EnvironmentNotReady) -> None:
+        """End the load at once and keep what was recorded: what is in memory finds room in the reserve."""
+        self._end_early("failed", error.message)
+        if self._reserve is not None:
+            self._reserve.release()
+        self._unwritable = self._unwritable or error
+
+    def _cannot_be_written(self, why: str) -> EnvironmentNotReady:
+        assert self.folder is not None
+        return cannot_be_written(self.folder.path, why, self._needs().disk_bytes)
 
     def _look(self) -> None:
         share = 0.0
@@ -358,6 +455,9 @@ class Orchestrator:
             self._phase, share = self._timetable.now_in(self._anchor.now_ns())
             if self._phase == "connect":
                 share = self._progress.connected / max(1, nodes)
+        if self._getting_ready:
+            self._watch(Glimpse("analysis", self._getting_ready, nodes, self._progress, _GET_READY_NS / SECOND_NS))
+            return
         longest_s = self._plan.phases.longest_drain_ns / SECOND_NS if self._phase == "drain" else 0.0
         self._watch(Glimpse(self._phase, share, nodes, self._progress, longest_s))
 
@@ -368,11 +468,15 @@ class Orchestrator:
     async def _probe_clock(self, channel: Channel, hello: Hello) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         same = hello.boot_id == boot_id()
+        missed = 0
         for _ in range(_PROBES):
+            if missed >= _PROBES_MISSED:
+                break
             channel.send(Probe(self._anchor.now_ns()))
             try:
                 answer, t4_ns = await asyncio.wait_for(self._answers.get(), 1.0)
             except TimeoutError:
+                missed += 1
                 continue
             rows.append(("worker-0", same, answer.t1_ns, answer.t2_ns, answer.t3_ns, t4_ns))
         return rows
@@ -394,8 +498,19 @@ class Orchestrator:
     def _needs(self) -> Needs:
         plan = self._plan
         seconds = plan.phases.load_ns / SECOND_NS
+        events_per_s = plan.messages_per_s + plan.deliveries_per_s
         return Needs(
             connections=plan.device_count + plan.client_count,
-            events=int(seconds * (plan.messages_per_s + plan.deliveries_per_s)),
+            events=int(seconds * events_per_s),
+            events_per_s=events_per_s,
             broker_here=not is_url(self._request.broker),
         )
+
+
+def _answer(future: asyncio.Future[_Message], message: _Message) -> None:
+    if not future.done():  # it may have been given up meanwhile
+        future.set_result(message)
+
+
+def _kept(place: Path) -> str:
+    return f"`bb analyze {place}` tells what was measured until then; recorded/logs there may tell more."

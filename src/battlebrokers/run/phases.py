@@ -65,4 +65,4 @@ class Timetable:
         for phase in self.phases()[1:-1]:
             if now_ns < phase.end_ns:
                 return phase.name, max(0.0, (now_ns - phase.start_ns) / (phase.end_ns - phase.start_ns))
-        return "drain", min(1.0, (now_ns - self.load_end_ns) / max(1, self.plan.longest_drain_ns))
+        return "drain", min(1.0, max(0, now_ns - self.load_end_ns) / max(1, self.plan.longest_drain_ns))

@@ -26,6 +26,8 @@ SOURCE_PORTS_KEPT = 500
 BYTES_PER_EVENT = 64
 MEBIBYTE = 1 << 20
 LEAST_DISK_BYTES = 100 * MEBIBYTE
+LAST_DISK_BYTES = 2 * MEBIBYTE
+HELD_IN_MEMORY_S = 3.0
 GIBIBYTE = 1 << 30
 FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen", "timebase")
 STEADY_GOVERNORS = ("", "performance")
@@ -39,6 +41,7 @@ class Needs:
     connections: int = 1000
     events: int = 1_000_000
     """Messages published and delivered, the rows that will be recorded."""
+    events_per_s: float = 0.0
     broker_here: bool = True
     """Whether the broker runs on this machine too."""
 
@@ -47,6 +50,17 @@ class Needs:
         """The most files one process here has open: the broker holds all connections, an engine its share."""
         connections = self.connections if self.broker_here else min(self.connections, CONNECTIONS_PER_ENGINE)
         return connections + FILES_BESIDE_CONNECTIONS
+
+    @property
+    def disk_bytes(self) -> int:
+        """What the evidence of the load takes, as an estimate; at least what every run may need."""
+        return max(self.events * BYTES_PER_EVENT, LEAST_DISK_BYTES)
+
+    @property
+    def last_bytes(self) -> int:
+        """What must be free while a load lasts: room for the events in memory, samples and the manifest."""
+        in_memory = int(self.events_per_s * BYTES_PER_EVENT * HELD_IN_MEMORY_S)
+        return min(LAST_DISK_BYTES + in_memory, self.disk_bytes // 2)
 
 
 @dataclass(frozen=True, slots=True)

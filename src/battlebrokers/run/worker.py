@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import platform
 import signal
@@ -22,10 +23,20 @@ import uvloop
 from battlebrokers.clock import Anchor
 from battlebrokers.errors import BattleError, ExitCode
 from battlebrokers.processes import boot_id
-from battlebrokers.run.channel import Channel, spawn
+from battlebrokers.run.channel import (
+    ALIVE_EVERY_S,
+    ANSWER_WITHIN_S,
+    START_WITHIN_S,
+    Channel,
+    end,
+    spawn,
+    stopped_answering,
+    why_it_left,
+)
 from battlebrokers.run.engine import Engine
 from battlebrokers.run.host import raise_open_files_limit
 from battlebrokers.run.messages import (
+    Alive,
     Control,
     Failed,
     Finished,
@@ -38,6 +49,7 @@ from battlebrokers.run.messages import (
     Progress,
     Stop,
 )
+from battlebrokers.silence import Silence
 
 
 class Solo:
@@ -99,7 +111,12 @@ class Team:
         self._prepared: list[Prepared] = []
         self._finished: list[Finished] = []
         self._listening: list[asyncio.Task[None]] = []
+        self._silences = [Silence(START_WITHIN_S) for _ in range(order.processes)]
+        self._watching: asyncio.Task[None] | None = None
         self._leaving = False
+        self._done: set[int] = set()
+        """Members whose evidence is complete."""
+        self._gone: set[int] = set()
         self._assembling = asyncio.get_running_loop().create_task(self._assemble())
 
     def go(self, order: Go) -> None:
@@ -114,9 +131,14 @@ class Team:
         """Until every member has ended; one that still waits for an order to go is told that none will come."""
         await asyncio.wait([self._assembling])
         self._leaving = True
-        for process, channel in self._members:
+        if self._watching is not None:
+            self._watching.cancel()
+        for _, channel in self._members:
+            channel.end_orders()
+        # Side by side: one that hangs costs the others no time.
+        await asyncio.gather(*(end(process, self._silences[place]) for place, (process, _) in enumerate(self._members)))
+        for _, channel in self._members:
             await channel.close()
-            await process.wait()
         if self._listening:
             await asyncio.wait(self._listening)
 
@@ -151,9 +173,32 @@ class Team:
             for order in early:
                 channel.send(order)
             self._listening.append(asyncio.get_running_loop().create_task(self._listen(place, channel)))
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        """Kill members that hang; the orchestrator hears why, and ends the run."""
+        hanging: set[int] = set()
+        while True:
+            await asyncio.sleep(ALIVE_EVERY_S / 2)
+            for place, silence in enumerate(self._silences):
+                if place in self._gone or place in hanging or not silence.over():
+                    continue
+                hanging.add(place)
+                error = stopped_answering(f"engine process {place}", silence.limit_s, "")
+                self._channel.send(Failed(error.message, error.hint, int(error.exit_code)))
+                with contextlib.suppress(ProcessLookupError):
+                    self._members[place][0].kill()
 
     async def _listen(self, place: int, channel: Channel) -> None:
+        try:
+            await self._hear(place, channel)
+        finally:
+            self._gone.add(place)
+
+    async def _hear(self, place: int, channel: Channel) -> None:
         async for message in channel.messages():
+            self._silences[place].limit_s = ANSWER_WITHIN_S
+            self._silences[place].heard()
             if isinstance(message, Progress):
                 self._progress[place] = message
                 self._channel.send(merged_progress(self._progress))
@@ -165,12 +210,13 @@ class Team:
                 self._finished.append(message)
                 if len(self._finished) == self._order.processes:
                     self._channel.send(merged_finished(self._finished))
-                await channel.close()
-                return
+                self._done.add(place)
+                channel.end_orders()
             elif isinstance(message, Failed):
                 self._channel.send(message)
-        if not self._leaving:
-            self._channel.send(Failed(f"engine process {place} ended early", "see the worker's log", int(ExitCode.BUG)))
+        if not self._leaving and place not in self._done:
+            error = await why_it_left(self._members[place][0], f"engine process {place}", "Its log may tell more.")
+            self._channel.send(Failed(error.message, error.hint, int(error.exit_code)))
 
 
 def merged_progress(parts: list[Progress]) -> Progress:
@@ -182,6 +228,7 @@ def merged_progress(parts: list[Progress]) -> Progress:
         received=sum(p.received for p in parts),
         live_p50_ms=max(p.live_p50_ms for p in parts),
         live_p99_ms=max(p.live_p99_ms for p in parts),
+        write_error=next((p.write_error for p in parts if p.write_error), ""),
     )
 
 
@@ -206,7 +253,11 @@ def merged_finished(parts: list[Finished]) -> Finished:
     # Only a load that ended early everywhere ended early.
     silent_ns = [part.load_end_ns for part in parts]
     return Finished(
-        max(part.drain_end_ns for part in parts), counters, failure, max(silent_ns) if all(silent_ns) else 0
+        max(part.drain_end_ns for part in parts),
+        counters,
+        failure,
+        max(silent_ns) if all(silent_ns) else 0,
+        next((part.write_error for part in parts if part.write_error), ""),
     )
 
 
@@ -215,6 +266,8 @@ async def serve(channel: Channel, *, engine: bool) -> None:
     anchor = Anchor.take()
     if not engine:
         channel.send(Hello(os.getpid(), platform.node(), boot_id(), os.cpu_count() or 1))
+    # From this process's event loop: what hangs in it, or is stopped, falls silent.
+    beating = asyncio.get_running_loop().create_task(_beat(channel))
     work: Solo | Team | None = None
     async for message in channel.messages():
         if isinstance(message, Prepare):
@@ -227,7 +280,14 @@ async def serve(channel: Channel, *, engine: bool) -> None:
         # The orchestrator is gone or done: end the load if it still runs, keep what was recorded.
         work.stop(Stop("the orchestrator has gone"))
         await work.wait()
+    beating.cancel()
     await channel.close()
+
+
+async def _beat(channel: Channel) -> None:
+    while True:
+        await asyncio.sleep(ALIVE_EVERY_S)
+        channel.send(Alive())
 
 
 def _answer(message: Control, work: Solo | Team | None, anchor: Anchor, channel: Channel) -> None:

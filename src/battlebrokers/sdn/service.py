@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
+from battlebrokers import signals
 from battlebrokers.sdn.controller import OPENFLOW_PORT, Controller
 from battlebrokers.sdn.core.rules import REACTIVE_PER_S
 from battlebrokers.sdn.refused_port import cannot_listen
@@ -36,7 +36,7 @@ class Places:
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready, and leaves signals to us."""
+    """Says when it is ready, and leaves signals to `battlebrokers.signals`."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -49,29 +49,21 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing: `signalled` does it."""
+        """Nothing: `serve` waits for them."""
         yield
 
 
 async def serve(places: Places, on_ready: Callable[[int, int], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `on_ready` gets the ports for switches and for HTTP."""
-    stopping = signalled()
-    controller = Controller(Store(places.state), places.reactive_per_s)
-    openflow_port = await controller.start(places.host, places.openflow_port)
-    try:
-        with open_door(places.host, places.http_port) as door:
-            app = application(controller)
-            await answer(app, door, stopping, lambda: on_ready(openflow_port, door.getsockname()[1]))
-    finally:
-        await controller.stop()
-
-
-def signalled() -> asyncio.Event:
-    """Set by the first SIGINT or SIGTERM."""
-    stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    return stopping
+    """Serve until the first signal; `on_ready` gets the ports for switches and for HTTP."""
+    with signals.stopping() as stopping:
+        controller = Controller(Store(places.state), places.reactive_per_s)
+        openflow_port = await controller.start(places.host, places.openflow_port)
+        try:
+            with open_door(places.host, places.http_port) as door:
+                app = application(controller)
+                await answer(app, door, stopping, lambda: on_ready(openflow_port, door.getsockname()[1]))
+        finally:
+            await controller.stop()
 
 
 def open_door(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Lab and controller in one process tree: a network with its broker, up until SIGINT or SIGTERM. Run by `bb sdn serve`.
+"""Lab and controller in one process tree: a network with its broker, up until a signal. Run by `bb sdn serve`.
 
 What earlier ones left behind, killed or not, is taken down first. Nothing is remembered: the network ends with it.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from battlebrokers import leftovers, signals
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.sdn.controller import OPENFLOW_PORT, Controller
 from battlebrokers.sdn.core.resources import Mode
@@ -25,7 +26,7 @@ from battlebrokers.sdn.lab.sweeping import lock_of, locked, take_down_the_dead
 from battlebrokers.sdn.lab.topology import Topology
 from battlebrokers.sdn.rest.application import application
 from battlebrokers.sdn.rest.lab import lab_routes
-from battlebrokers.sdn.service import HTTP_PORT, answer, open_door, signalled
+from battlebrokers.sdn.service import HTTP_PORT, answer, open_door
 from battlebrokers.sdn.store import Store
 
 _KNOWN_WITHIN_S: Final = 60.0
@@ -49,24 +50,24 @@ class Serving:
 
 
 async def serve_lab(order: Serving, on_ready: Callable[[int, int], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `on_ready` gets the ports for switches and for HTTP once every host is known."""
+    """Serve until the first signal; `on_ready` gets the ports for switches and for HTTP once every host is known."""
     missing = what_is_missing()
     if missing is not None:
         raise missing
-    stopping = signalled()
-    await asyncio.to_thread(take_down_the_dead)
-    with _alone(order), open_door(order.host, order.http_port) as door:
-        laboratory = Laboratory(order.folder / "lab", order.names)
-        controller = Controller(Store(None), order.reactive_per_s)
-        openflow_port = await controller.start(order.host, order.openflow_port)
-        try:
-            await _build(laboratory, controller, order.topology, f"tcp:{order.host}:{openflow_port}", stopping)
-            app = application(controller, order.mode)
-            app.include_router(lab_routes(controller, order.topology, order.names))
-            await answer(app, door, stopping, lambda: on_ready(openflow_port, door.getsockname()[1]))
-        finally:
-            await controller.stop()
-            await asyncio.to_thread(laboratory.down)
+    with signals.stopping() as stopping:
+        await asyncio.to_thread(take_down_the_dead)
+        with _alone(order), open_door(order.host, order.http_port) as door:
+            laboratory = Laboratory(order.folder / "lab", order.names)
+            controller = Controller(Store(None), order.reactive_per_s)
+            openflow_port = await controller.start(order.host, order.openflow_port)
+            try:
+                await _build(laboratory, controller, order.topology, f"tcp:{order.host}:{openflow_port}", stopping)
+                app = application(controller, order.mode)
+                app.include_router(lab_routes(controller, order.topology, order.names))
+                await answer(app, door, stopping, lambda: on_ready(openflow_port, door.getsockname()[1]))
+            finally:
+                await controller.stop()
+                await asyncio.to_thread(laboratory.down)
 
 
 async def _build(
@@ -113,7 +114,9 @@ def _alone(order: Serving) -> Iterator[None]:
     try:
         os.truncate(lock, 0)
         os.write(lock, str(order.folder.resolve()).encode())
+        forget = leftovers.register(leftovers.Order.FILES, lambda _within_s: place.unlink(missing_ok=True))
         yield
         place.unlink(missing_ok=True)
+        forget()
     finally:
         os.close(lock)

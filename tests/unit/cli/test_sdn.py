@@ -50,6 +50,18 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert process.wait(60) == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_controller_ends_normally_with_any_signal(tmp_path: Path, number: int) -> None:
+    state = str(tmp_path / "state.json")
+    log = tmp_path / "log"
+    process = start_bb(
+        "sdn", "controller", "--port", "0", "--openflow-port", "0", "--state", state, cwd=tmp_path, log=log
+    )
+    until(lambda: b"REST" in log.read_bytes(), what="the controller")
+    process.send_signal(number)
+    assert process.wait(60) == 0
+
+
 @pytest.fixture
 def no_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place for a lab where none is, whatever else is on this machine."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import subprocess
+import sys
+
 import pytest
 
 from battlebrokers.record.publish_log import OUTCOME_SENT
@@ -52,3 +56,44 @@ def test_a_chunk_that_could_not_be_written_goes_back_once_and_its_events_count(t
     assert recorder.overflow == 3, "those it held when it was handed over"
     assert "the disk is full" in recorder.failure
     assert log._pool._free == [], "what the engine took in between is not given back a second time"
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from battlebrokers.record import recorder as module
+module._AGAIN_AFTER_S = 0.01
+recorder = module.Recorder(Path(sys.argv[1]), "worker-0")
+resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
+for seq in range(1000):
+    recorder.deliveries.add(200, 0, 7, seq, 100, 0, 64, 80, 0)
+recorder.finish(0)
+print(recorder.write_error, recorder.overflow, sep=";")
+"""
+
+
+def test_a_limit_for_files_is_named_as_the_reason_and_leaves_no_half_of_a_file(tmp_path):
+    words = [sys.executable, "-c", LIMITED, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "File too large;1000"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_what_finds_room_a_moment_later_is_not_lost_and_the_reason_stays_known(tmp_path, monkeypatch):
+    monkeypatch.setattr("battlebrokers.record.recorder._AGAIN_AFTER_S", 0.0)
+    recorder = Recorder(tmp_path, "worker-0")
+    writer = recorder._writers["deliveries"]
+    write, failures = writer.write, [OSError(errno.ENOSPC, "No space left on device")]
+
+    def fail_once(columns):
+        if failures:
+            raise failures.pop()
+        return write(columns)
+
+    monkeypatch.setattr(writer, "write", fail_once)
+    recorder.topic_id("t")
+    recorder.deliveries.add(200, 0, 7, 1, 100, 0, 64, 80, 0)
+    recorder.finish(0)
+    assert (recorder.overflow, recorder.failure) == (0, "")
+    assert recorder.write_error == "No space left on device"
+    assert list(tmp_path.rglob("*.parquet"))

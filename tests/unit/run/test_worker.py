@@ -13,6 +13,7 @@ from battlebrokers.processes import boot_id
 from battlebrokers.run.channel import Channel
 from battlebrokers.run.linking import source_address
 from battlebrokers.run.messages import (
+    Alive,
     Failed,
     Finished,
     Go,
@@ -159,5 +160,49 @@ async def test_a_team_that_cannot_be_started_says_so(tmp_path, free_port, monkey
     assert isinstance(failed, Failed)
     assert "could not be started" in failed.message
     assert failed.exit_code == ExitCode.ENVIRONMENT
+    await ours.close()
+    await asyncio.wait_for(task, 60)
+
+
+async def test_a_worker_shows_every_second_that_its_event_loop_runs():
+    ours, theirs = await pair()
+    task = asyncio.create_task(serve(theirs, engine=False))
+    assert await asyncio.wait_for(first(Alive, ours), 60) == Alive()
+    await ours.close()
+    await asyncio.wait_for(task, 60)
+
+
+@pytest.mark.slow
+async def test_an_engine_process_that_is_stopped_is_told_of_and_killed_and_the_others_end(
+    tmp_path, free_port, monkeypatch
+):
+    monkeypatch.setattr("battlebrokers.run.worker.ANSWER_WITHIN_S", 3.0)
+    ours, theirs = await pair()
+    task = asyncio.create_task(serve(theirs, engine=False))
+    ours.send(order_for_two(tmp_path, free_port))
+    await asyncio.wait_for(first(Prepared, ours), 120)
+    engines = [each for each in psutil.Process().children() if "worker-0.1" in each.cmdline()]
+    engines[0].suspend()
+    with pytest.raises(AssertionError, match="engine process 1 stopped answering"):
+        await asyncio.wait_for(first(Finished, ours), 120)
+    assert not psutil.wait_procs(engines, timeout=60)[1]
+    ours.end_orders()
+    await asyncio.wait_for(task, 60)
+    await ours.close()
+    assert not [each for each in psutil.Process().children() if "--engine" in each.cmdline()]
+
+
+@pytest.mark.slow
+async def test_a_killed_engine_process_is_told_of_with_its_signal(tmp_path, free_port):
+    ours, theirs = await pair()
+    task = asyncio.create_task(serve(theirs, engine=False))
+    ours.send(order_for_two(tmp_path, free_port))
+    await asyncio.wait_for(first(Prepared, ours), 120)
+    next(each for each in psutil.Process().children() if "worker-0.0" in each.cmdline()).kill()
+    async for message in ours.messages():
+        if isinstance(message, Failed):
+            break
+    assert message.exit_code == ExitCode.ENVIRONMENT
+    assert "engine process 0 was killed by signal 9 (SIGKILL)" in message.message
     await ours.close()
     await asyncio.wait_for(task, 60)

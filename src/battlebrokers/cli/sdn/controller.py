@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from battlebrokers import signals
 from battlebrokers.cli.options import AsJson
 from battlebrokers.cli.sdn.app import ReactiveLimit, sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url, asked
@@ -41,7 +42,9 @@ def controller(
         typer.echo(f"switches: tcp:{host}:{openflow}   page: http://{host}:{http}/   REST: http://{host}:{http}/docs")
         sys.stdout.flush()
 
-    asyncio.run(serve(Places(host, openflow_port, port, state or _STATE, reactive_limit), tell))
+    place = state or _STATE
+    with signals.keeping(f"resources and subscriptions are kept in {place}"):
+        asyncio.run(serve(Places(host, openflow_port, port, place, reactive_limit), tell))
     return ExitCode.PASS
 
 

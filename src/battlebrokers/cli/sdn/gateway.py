@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from battlebrokers import signals
 from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url
 from battlebrokers.errors import ExitCode, UsageError
@@ -57,18 +58,18 @@ def gateway(
     async def serve() -> None:
         door = Gateway(settings, feet)
         await door.start()
-        over = asyncio.Event()
+        # Not the loop's own handler: that one would take the wakeup descriptor from `signals`.
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, over.set)
-        loop.add_signal_handler(signal.SIGUSR1, lambda: _say(door.summary()))
+        signal.signal(signal.SIGUSR1, lambda *_: loop.call_soon_threadsafe(lambda: _say(door.summary())))
         whom = f"publishes as {publish_as or 'nobody'}, subscribes as {subscribe_as or 'nobody'}"
-        _say(f"MQTT: tcp://{host}:{door.port}   {whom}")
-        await over.wait()
-        await door.stop()
+        with signals.stopping() as over:
+            _say(f"MQTT: tcp://{host}:{door.port}   {whom}")
+            await over.wait()
+            await door.stop()
         _say(door.summary())
 
-    asyncio.run(serve())
+    with signals.keeping("topics and subscriptions of the network stay"):
+        asyncio.run(serve())
     return ExitCode.PASS
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 from battlebrokers.cli.sdn.asking import asked
 from battlebrokers.errors import ContenderError, EnvironmentNotReady, InputError
+from battlebrokers.scratch import Scratch
 
 if TYPE_CHECKING:
     from battlebrokers.sdn.lab.laboratory import Laboratory
@@ -88,11 +88,11 @@ def _answers(url: str) -> bool:
 @contextmanager
 def _controller() -> Iterator[tuple[str, str]]:
     """A controller on free ports; gives the URL of its REST and where switches call."""
-    with tempfile.TemporaryDirectory(prefix="bb-sdn-") as folder:
-        log = Path(folder) / "controller.log"
+    with Scratch("bb-sdn-") as folder:
+        log = folder / "controller.log"
         words = [
             sys.executable, "-m", "battlebrokers.cli.main", "sdn", "controller",
-            "--port", "0", "--openflow-port", "0", "--state", str(Path(folder) / "state.json"),
+            "--port", "0", "--openflow-port", "0", "--state", str(folder / "state.json"),
         ]  # fmt: skip
         with log.open("wb") as sink:
             # A session of its own: Ctrl-C is for us, and we end it when the network is no longer needed.

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from battlebrokers import signals
 from battlebrokers.cli.options import AsJson
 from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.errors import ExitCode, UsageError
@@ -42,14 +43,15 @@ def up(
     laboratory = Laboratory()
     if os.geteuid() == 0:
         take_down_the_dead()
-    laboratory.up(wanted, controller)
-    try:
-        answered = laboratory.await_controller(_CONTROLLER_S)
-        laboratory.announce(wanted)
-    except KeyboardInterrupt:
-        # As while it is built: who interrupts has no lab.
-        laboratory.down()
-        raise
+    with signals.keeping("no network is left"):
+        laboratory.up(wanted, controller)
+        try:
+            answered = laboratory.await_controller(_CONTROLLER_S)
+            laboratory.announce(wanted)
+        except KeyboardInterrupt:
+            # As while it is built: who interrupts has no lab.
+            laboratory.down()
+            raise
     typer.echo(f"{wanted.title}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts, {len(wanted.wires)} links")
     for host in wanted.hosts.values():
         typer.echo(f"  {host.name:10} {host.ipv4:12} {host.mac}  at {host.port}")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from battlebrokers import signals
 from battlebrokers.cli.options import AsJson
 from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
 from battlebrokers.errors import EnvironmentNotReady, ExitCode, UsageError
+from battlebrokers.scratch import Scratch
 
 if TYPE_CHECKING:
     from battlebrokers.sdn.ladder.steps import Ladder
@@ -58,8 +59,9 @@ def ladder(
     if taken is None and not (resource and host):
         missing = "--as" if resource else "--resource"
         raise UsageError(f"{missing} is missing", hint="bb sdn ladder --resource 1.1.1.1 --as h1")
-    with tempfile.TemporaryDirectory(prefix="bb-ladder-") as passing:
-        folder = taken or out or Path(passing)
+    kept = f"what was captured is in {taken or out}" if taken or out else "nothing was captured"
+    with Scratch("bb-ladder-") as passing, signals.keeping(kept):
+        folder = taken or out or passing
         if taken is None:
             _take(url, resource, host, folder, text=text, port=port, timeout_s=timeout_s, with_arp=with_arp)
         facts = read_facts(folder)

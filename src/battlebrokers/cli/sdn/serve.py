@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from battlebrokers import signals
 from battlebrokers.cli.sdn.app import ReactiveLimit, sdn_app
 from battlebrokers.errors import ExitCode, UsageError
 
@@ -59,5 +60,6 @@ def serve(
 
     place = folder or Path("/run") / f"battlebrokers-{prefix}"
     order = Serving(wanted, place, Names(prefix), Mode(mode), host, openflow_port, port, reactive_limit)
-    asyncio.run(serve_lab(order, tell))
+    with signals.keeping("the network is taken down, its resources end with it"):
+        asyncio.run(serve_lab(order, tell))
     return ExitCode.PASS

@@ -11,7 +11,7 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from battlebrokers import leftovers
 from battlebrokers.errors import EnvironmentNotReady, InputError
 from battlebrokers.sdn.lab.commands import (
     Names,
@@ -29,7 +30,7 @@ from battlebrokers.sdn.lab.commands import (
     up_lines,
 )
 from battlebrokers.sdn.lab.inside import announce, frame_socket, udp_socket, without_ipv6, without_offloads
-from battlebrokers.sdn.lab.open_vswitch import OpenVSwitch, what_is_missing
+from battlebrokers.sdn.lab.open_vswitch import OpenVSwitch, start_batch, what_is_missing
 from battlebrokers.sdn.lab.topology import LabHost, Topology
 
 DEFAULT_FOLDER: Final = Path("/run/battlebrokers-lab")
@@ -57,6 +58,7 @@ class Laboratory:
         self._folder = folder
         self._names = names
         self.switching = OpenVSwitch(folder / "ovs")
+        self._forget: Callable[[], None] = lambda: None
 
     def up(self, topology: Topology, controller: str) -> None:
         """Build it; what an earlier one left is removed first."""
@@ -64,6 +66,7 @@ class Laboratory:
         if missing is not None:
             raise missing
         self.down()
+        self._forget = leftovers.register(leftovers.Order.NETWORKS, self.remove_at_once)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._file.write_bytes(msgspec.json.encode(topology))
         try:
@@ -110,17 +113,39 @@ class Laboratory:
             with suppress(EnvironmentNotReady):
                 self.switching.run("ovs-vsctl", "--timeout=10", *words)
         self.switching.stop()
-        prefix = self._names.prefix
-        places = sorted(_NAMESPACES.glob(f"{prefix}-*")) if _NAMESPACES.is_dir() else []
         with suppress(EnvironmentNotReady):
-            self._batch([f"netns delete {place.name}" for place in places], "-force")
-        # A letter follows: what begins with `b1` is none of `b12`.
-        ours = re.compile(rf"{re.escape(prefix)}[a-z]")
-        left = [name for _, name in socket.if_nameindex() if ours.match(name)]
+            self._batch(self._namespace_removals(), "-force")
         # The other end of a cable is gone with the first: what is not there any more is no failure.
         with suppress(EnvironmentNotReady):
-            self._batch([f"link delete {name}" for name in left], "-force")
+            self._batch(self._interface_removals(), "-force")
         self._file.unlink(missing_ok=True)
+        self._forget()
+
+    def remove_at_once(self, within_s: float) -> None:
+        """What `down` does, without waiting for anybody: this process ends in a moment.
+
+        `ip` has all it is to do when it starts, and goes on with it when we are gone.
+        """
+        self.switching.kill(within_s / 2)
+        until = time.monotonic() + within_s
+        removing = [
+            start_batch(lines, self.switching.environment)
+            for lines in (self._namespace_removals(), self._interface_removals())
+            if lines
+        ]
+        while any(each.poll() is None for each in removing) and time.monotonic() < until:
+            time.sleep(_LOOK_S / 10)
+        self.switching.let_go()
+        self._file.unlink(missing_ok=True)
+
+    def _namespace_removals(self) -> list[str]:
+        places = sorted(_NAMESPACES.glob(f"{self._names.prefix}-*")) if _NAMESPACES.is_dir() else []
+        return [f"netns delete {place.name}" for place in places]
+
+    def _interface_removals(self) -> list[str]:
+        # A letter follows: what begins with `b1` is none of `b12`.
+        ours = re.compile(rf"{re.escape(self._names.prefix)}[a-z]")
+        return [f"link delete {name}" for _, name in socket.if_nameindex() if ours.match(name)]
 
     def topology(self) -> Topology | None:
         """What was built last and not taken down."""

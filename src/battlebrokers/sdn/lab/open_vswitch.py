@@ -12,13 +12,16 @@ import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from socket import if_nameindex
 from typing import Final
 
+from battlebrokers import leftovers
 from battlebrokers.errors import EnvironmentNotReady
 
 _MODULE: Final = Path("/sys/module/openvswitch")
@@ -39,6 +42,7 @@ _TAP_FLAGS: Final = 0x1002
 """TUNSETIFF and TUNSETPERSIST; IFF_TAP with IFF_NO_PI."""
 _END_S: Final = 10.0
 _LET_GO_S: Final = 2.0
+_LET_GO_AT_ONCE_S: Final = 0.3
 _LOOK_S: Final = 0.02
 _SYSTEM_PLACES: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -143,6 +147,28 @@ class OpenVSwitch:
         while not _remove_what_nobody_holds(_TAP) and time.monotonic() < until:
             time.sleep(_LOOK_S)
 
+    def kill(self, within_s: float) -> None:
+        """End both daemons at once; where the kernel switches, its ports are taken from it first."""
+        switching = self.pid(_DAEMONS[0])
+        if switching is not None and self.datapath == "system":
+            control = f"--target={self._folder / _DAEMONS[0]}.ctl"
+            with suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(
+                    ["ovs-appctl", control, "exit", "--cleanup"],
+                    env=self.environment, capture_output=True, timeout=within_s, check=False,
+                )  # fmt: skip
+        for daemon in _DAEMONS:
+            if (pid := self.pid(daemon)) is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            (self._folder / f"{daemon}.pid").unlink(missing_ok=True)
+
+    def let_go(self) -> None:
+        """Remove the device that a killed daemon leaves, as soon as the kernel lets go of it."""
+        until = time.monotonic() + _LET_GO_AT_ONCE_S
+        while not _remove_what_nobody_holds(_TAP) and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+
     def pid(self, daemon: str) -> int | None:
         """The process of a daemon of this folder; None when it does not run."""
         with suppress(OSError, ValueError):
@@ -154,6 +180,8 @@ class OpenVSwitch:
 
     def run(self, *words: str, said: str | None = None) -> str:
         """One command with this folder's environment, and something to read; its output, or why it failed."""
+        if leftovers.ending.is_set():
+            raise EnvironmentNotReady("interrupted: nothing is built any more")
         try:
             # A group of its own: Ctrl-C is for us, and half a command would be a failure of its own.
             done = subprocess.run(
@@ -171,6 +199,17 @@ class OpenVSwitch:
     def _as_daemon(self, name: str) -> list[str]:
         here = self._folder / name
         return [f"--pidfile={here}.pid", f"--log-file={here}.log", f"--unixctl={here}.ctl", "--detach", "--no-chdir"]
+
+
+def start_batch(lines: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Several commands of `ip` in one process, which has them all and goes on when this process has ended."""
+    with tempfile.TemporaryFile() as orders:
+        orders.write("".join(f"{line}\n" for line in lines).encode())
+        orders.seek(0)
+        return subprocess.Popen(
+            ["ip", "-force", "-batch", "-"], env=environment, stdin=orders, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
 
 
 def _remove_what_nobody_holds(device: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from battlebrokers.pipeline.scratch import Scratch, sweep
+from battlebrokers.scratch import Scratch, sweep
 
 OWNER = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from battlebrokers.pipeline.scratch import Scratch
+from battlebrokers.scratch import Scratch
 scratch = Scratch("bb-x-")
 (scratch.path / "left").write_text("behind")
 print(scratch.path, flush=True)
@@ -68,6 +69,27 @@ def test_a_child_that_was_given_the_lock_keeps_the_folder(here: Path) -> None:
         sweep("bb-x-")
         assert not scratch.path.exists()
     scratch.lock_fd = -1
+
+
+def test_what_a_dying_process_adds_meanwhile_is_removed_by_the_next_sweep(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Scratch("bb-x-")
+    (scratch.path / "inside").mkdir()
+    remove = shutil.rmtree
+
+    def remove_while_somebody_writes(folder: Path, **more: bool) -> None:
+        remove(folder, **more)
+        if folder.name == "inside":
+            (folder.parent / "late").write_text("from a process that is being killed")
+
+    monkeypatch.setattr(shutil, "rmtree", remove_while_somebody_writes)
+    scratch.close()
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(here))
+    assert (scratch.path / "late").exists()
+    sweep("bb-x-")
+    assert not scratch.path.exists()
 
 
 def test_what_has_no_lock_or_another_name_or_is_a_link_stays(here: Path) -> None:

@@ -1,7 +1,7 @@
 """Scratch folders that do not outlive their owners: each is locked by whoever uses it.
 
-Called by the client and the session. A process that was killed cannot tidy up, but the system drops its lock: the
-next start removes such folders. Process ids would not do, for containers that share a disk count them apart.
+Called wherever a temporary folder is needed. A process that was killed cannot tidy up, but the system drops its lock:
+the next start removes such folders. Process ids would not do, for containers that share a disk count them apart.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from types import TracebackType
+
+from battlebrokers import leftovers
 
 _LOCK = "lock"
 
@@ -27,13 +30,26 @@ class Scratch:
         self.lock_fd = os.open(draft, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self.lock_fd, fcntl.LOCK_EX)
         draft.rename(self.path / _LOCK)
+        self._forget = leftovers.register(leftovers.Order.FILES, lambda _within_s: self._remove())
+
+    def _remove(self) -> None:
+        _remove(self.path)
 
     def close(self) -> None:
         """Remove it; may be called twice."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        self._remove()
+        self._forget()
         if self.lock_fd >= 0:
             os.close(self.lock_fd)
             self.lock_fd = -1
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def sweep(prefix: str) -> None:
@@ -45,6 +61,17 @@ def sweep(prefix: str) -> None:
             lock_fd = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while anybody lives who holds it
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
             finally:
                 os.close(lock_fd)
+
+
+def _remove(folder: Path) -> None:
+    """The lock goes last: what a process that is just being killed still adds is found by the next sweep."""
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            if entry.name != _LOCK:
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        if [entry.name for entry in folder.iterdir()] in ([], [_LOCK]):
+            shutil.rmtree(folder, ignore_errors=True)
