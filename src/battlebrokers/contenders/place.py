@@ -5,6 +5,7 @@ Made and closed by `lifecycle`. Configuration and logs stay in the folder as evi
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
@@ -15,6 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from battlebrokers.contenders.configuration import Configuration
+from battlebrokers.contenders.confined import end_of_file, files_inside, is_file_inside, remove_inside, write_inside
+from battlebrokers.contenders.path_checks import OUTPUT
 from battlebrokers.contenders.ports import HeldPorts
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.reader import SPECS
@@ -44,10 +47,10 @@ class Place:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()
         self.host = host
-        self.output = self.folder / "output.log"
+        self.output = self.folder / OUTPUT
         self._log_globs = log_globs
         for log in self.log_paths():
-            log.unlink(missing_ok=True)  # what an earlier try complained about is not this one's
+            remove_inside(self.folder, log)  # what an earlier try complained about is not this one's
         self._alias: Path | None = None
         if not _PLAIN_PATH.fullmatch(str(self.folder)):
             # shell scripts and config languages of brokers break on spaces and quotes: give them a plain name for it
@@ -67,9 +70,7 @@ class Place:
     def start(self, configuration: Configuration, stop: Stop) -> KeptProcess:
         """Write the files and start the process."""
         for name, text in configuration.files.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            write_inside(self.folder, name, text)
         inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         return KeptProcess(
             configuration.command,
@@ -82,19 +83,16 @@ class Place:
 
     def log_paths(self) -> list[Path]:
         """The log files there are: its own, then what it printed."""
-        own = [path for pattern in self._log_globs for path in sorted(self.folder.glob(pattern))]
-        return [*own, self.output] if self.output.exists() else own
+        own = [path for path in files_inside(self.folder, self._log_globs) if path != self.output]
+        return [*own, self.output] if is_file_inside(self.folder, self.output) else own
 
     def last_lines(self, count: int) -> list[str]:
         """The end of its logs, without empty lines."""
         lines: list[str] = []
         for path in self.log_paths():
-            try:
-                with path.open("rb") as log:
-                    log.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-                    lines += [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-            except OSError:
-                continue
+            with contextlib.suppress(OSError):
+                text = end_of_file(self.folder, path, _TAIL_BYTES).decode(errors="replace")
+                lines += [line for line in text.splitlines() if line.strip()]
         return lines[-count:]
 
     def close(self) -> None:
