@@ -100,7 +100,7 @@ def _not_in_own_folder(path: str) -> str:
 
 def _need(where: KeyPath, need: Need) -> Iterator[KeyMistake]:
     program = need.executable
-    if program is not None and ("/" in program and not _absolute(program) or program in ("", ".", "..")):
+    if program is not None and (program in ("", ".", "..") or ("/" in program and not _absolute(program))):
         hint = "a name to look for on PATH, or an absolute path"
         yield (*where, "executable"), f"{program!r} is no program", hint
     for key, paths in (("also_in", need.also_in), ("file", need.file or [])):

