@@ -216,7 +216,7 @@ def test_a_wire_that_is_not_there_changes_nothing_but_a_warning(tmp_path, requir
     spec = (SPECS / "mosquitto.yaml").read_text()
     nowhere = '{mosquitto: {processes: ["*"], interface: nowhere0}}'
     (tmp_path / "mine.yaml").write_text(spec.replace('{mosquitto: ["*"]}', nowhere))
-    result = bb("run", "scenario.yaml", "-b", "mine.yaml", "--capture", "--json", "--no-html", cwd=tmp_path)
+    result = bb("run", "scenario.yaml", "-b", "mine.yaml", "--trust", "--capture", "--json", "--no-html", cwd=tmp_path)
     assert result.code == {"PASS": 0, "FAIL": 10, "VOID": 6}[result.json()["verdict"]]
     assert "warning: mosquitto is not captured:" in result.err
     assert "`ip link` lists the interfaces" in result.err

@@ -56,7 +56,9 @@ class Missing:
 
 
 def availability(contender: Contender) -> Available | Missing:
-    """Whether the contender can run on this machine; one that somebody else runs always can."""
+    """Whether the contender can run on this machine; of one that somebody else runs nothing is looked for or asked."""
+    if contender.run.external:
+        return Available("unknown", "", {})
     found: dict[str, str] = {}
     for name, need in _needs_of(contender).items():
         place = _find(need, contender)
@@ -90,6 +92,20 @@ def container_engine() -> str | None:
         if path is not None and _succeeds([path, "info"]):
             return path
     return None
+
+
+def located(contender: Contender) -> dict[str, str]:
+    """Where each of its needs is that is here; looks for files and starts nothing."""
+    needs = {name: need.model_copy(update={"at_least": None}) for name, need in _needs_of(contender).items()}
+    places = {name: _find(need, contender) for name, need in needs.items()}
+    return {name: place[0] for name, place in places.items() if not isinstance(place, Missing)}
+
+
+def version_questions(contender: Contender) -> list[list[str]]:
+    """The commands that are run to learn what versions are here, as templates."""
+    asked = [[f"${{{name}}}", "--version"] for name, need in contender.needs.items() if need.at_least is not None]
+    sources = contender.version or _obvious_version(contender)
+    return asked + [list(source.command) for source in sources if source.command is not None]
 
 
 def _needs_of(contender: Contender) -> dict[str, Need]:

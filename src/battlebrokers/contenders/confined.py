@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_MODE = 0o644
@@ -77,7 +77,7 @@ def end_of_file(folder: Path, path: Path, most_bytes: int) -> bytes:
 
 @contextlib.contextmanager
 def _parent_of(
-    folder: Path, path: PurePosixPath, *, make: bool = False, owner: Owner | None = None
+    folder: Path, path: PurePath, *, make: bool = False, owner: Owner | None = None
 ) -> Iterator[tuple[int, str]]:
     """The folder of a relative path, opened step by step, and the last name; `make` makes missing folders."""
     *steps, last = path.parts
