@@ -25,7 +25,7 @@ from battlebrokers.contenders.spec import Contender, Need, PackageManager, Versi
 from battlebrokers.contenders.template import render
 
 _ASK_TIMEOUT_S = 20.0
-_INTO_CACHE: tuple[PackageManager, ...] = ("npm", "npm-overrides", "pip-own")
+INTO_CACHE: tuple[PackageManager, ...] = ("npm", "npm-overrides", "pip-own")
 _BARE_NAME = re.compile(r"(?:@[\w.-]+/)?([A-Za-z0-9][\w.-]*)")
 """The name of a package without what stands before and after it: `@scope/name@^1.2`, `name>=3`."""
 
@@ -124,7 +124,7 @@ def installation_of(contender: Contender) -> Path:
     Earlier every contender had a folder of its own name; where that is all there is, it still serves.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "battlebrokers"
-    wanted = {manager: contender.install[manager] for manager in _INTO_CACHE if manager in contender.install}
+    wanted = {manager: contender.install[manager] for manager in INTO_CACHE if manager in contender.install}
     named_after_contender = cache / contender.name
     if not wanted:
         return named_after_contender

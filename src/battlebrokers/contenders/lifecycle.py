@@ -15,13 +15,14 @@ from typing import Protocol
 
 import psutil
 
+from battlebrokers.contenders.account import UNPRIVILEGED, Account, account_of, paths_needed
 from battlebrokers.contenders.availability import ENGINE, Available, Missing, availability
 from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
 from battlebrokers.contenders.companions import companion_contender, companion_ports
 from battlebrokers.contenders.configuration import Configuration, Templates, TlsServerFiles, put_together
 from battlebrokers.contenders.contained import Contained
 from battlebrokers.contenders.container_wires import container_wires
-from battlebrokers.contenders.containers import compose_command, container_command, namespace_command
+from battlebrokers.contenders.containers import compose_command, container_command
 from battlebrokers.contenders.dialogue import registration_of, scripts_of
 from battlebrokers.contenders.handshake import must_accept
 from battlebrokers.contenders.neighbours import Neighbours, is_here
@@ -127,11 +128,11 @@ def start_described(
         found = {name: path for name, path in here.found.items() if name != ENGINE}
         known = {
             **found,
-            **(tls.values() if tls is not None else {}),
             **ports_beside,
             "host": contender.run.host or host,
         }
-        start = Start(here, templates, known, folder, host, given_up)
+        tls_files = tls.values() if tls is not None else {}
+        start = Start(here, templates, known, folder, host, given_up, tls_files, account_of(contender))
         running = _start_main(contender, profile, start, beside, listener)
         undo.pop_all()
         running.known = {**running.known, **ports_beside}
@@ -148,6 +149,8 @@ class Start:
     folder: Path
     host: str
     given_up: Callable[[], bool]
+    tls_files: Mapping[str, str]
+    account: Account | None
 
 
 def _start_main(
@@ -160,13 +163,15 @@ def _start_main(
     while True:
         attempts_left -= 1
         place = Place(
-            start.folder, host, start.templates.ports, contender.logs, fixed, held_there=not contender.run.namespace
-        )
-        values = {**start.known, **place.values()}
+            start.folder, host, start.templates.ports, contender.logs, fixed,
+            held_there=not contender.run.namespace, account=start.account,
+        )  # fmt: skip
+        values = {**start.known, **place.lend(start.tls_files), **place.values()}
         configuration = _as_run(contender, start, start.templates.filled(values), place)
         try:
             contained = _contained(contender, start, place)
-            process = _start(contender, configuration, place, contained, listener, start.given_up)
+            needed = paths_needed(contender, start.here.found, configuration) if start.account is not None else []
+            process = _start(contender, configuration, place, contained, listener, start.given_up, needed)
         except _NotReadyError as failure:
             if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(SEARCHED_LINES)])):
                 continue
@@ -191,8 +196,16 @@ def _start_main(
             beside=beside,
             contained=contained,
             process=process,
+            warnings=_warnings(contender, process),
             place=place,
         )
+
+
+def _warnings(contender: Contender, process: KeptProcess) -> list[str]:
+    """What is not as it should be with one that runs."""
+    if not process.as_root:
+        return []
+    return [f"{contender.name} runs as root: it cannot run as {UNPRIVILEGED} here ({process.as_root})"]
 
 
 def _addresses(host: str, ports: Mapping[str, int]) -> dict[str, str]:
@@ -219,9 +232,8 @@ def _as_run(contender: Contender, start: Start, configuration: Configuration, pl
     if contained is not None:
         command = compose_command(contained.engine, contained.name, contained.compose_file)
         return replace(configuration, command=tuple(command))
-    if run.namespace:
-        return replace(configuration, command=tuple(namespace_command(run.namespace, configuration.command)))
-    return configuration
+    account = place.account.name if place.account is not None else ""
+    return replace(configuration, namespace=run.namespace, account=account)
 
 
 def _contained(contender: Contender, start: Start, place: Place) -> Contained | None:
@@ -288,12 +300,13 @@ def _start(
     contained: Contained | None,
     listener: Listener | None,
     given_up: Callable[[], bool],
+    needed: Sequence[str],
 ) -> KeptProcess:
     """A process that answers; when it does not, or we are interrupted, all of it is gone again."""
     try:
         if listener is not None:
             listener.before_start(wires_of(contender, place.ports.numbers, place.host))
-        process = place.start(configuration, contender.stop)
+        process = place.start(configuration, contender.stop, needed)
         try:
             if listener is not None:
                 listener.after_start()

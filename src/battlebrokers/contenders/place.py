@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from battlebrokers.contenders.account import Account
 from battlebrokers.contenders.configuration import Configuration
 from battlebrokers.contenders.confined import end_of_file, files_inside, is_file_inside, remove_inside, write_inside
 from battlebrokers.contenders.path_checks import OUTPUT
@@ -22,6 +23,7 @@ from battlebrokers.contenders.ports import HeldPorts
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.reader import SPECS
 from battlebrokers.contenders.spec import Stop
+from battlebrokers.namespaces import NAMED
 
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
 """All a broker sees of our environment: stray settings must not change what is measured."""
@@ -43,9 +45,11 @@ class Place:
         fixed: Mapping[str, int] = MappingProxyType({}),
         *,
         held_there: bool = True,
+        account: Account | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()
+        self.account = account
         self.host = host
         self.output = self.folder / OUTPUT
         self._log_globs = log_globs
@@ -57,6 +61,9 @@ class Place:
             self._alias = Path(tempfile.mkdtemp(prefix="bb-")) / "broker"
             self._alias.symlink_to(self.folder)
         self._data = Path(tempfile.mkdtemp(prefix="data-", dir=self.folder))
+        for each in (self.folder, self._data, *((self._alias.parent,) if self._alias is not None else ())):
+            if account is not None:
+                os.chown(each, *account.owner)
         self.ports = HeldPorts([name for name in port_names if name not in fixed], host if held_there else LOOPBACK)
         self.ports.numbers |= fixed
 
@@ -65,16 +72,38 @@ class Place:
         root = self._alias or self.folder
         ports = {f"port.{name}": str(number) for name, number in self.ports.numbers.items()}
         data = str(root / self._data.name)
-        return {**ports, "dir": str(root), "data": data, "user": getpass.getuser(), "specs": str(SPECS)}
+        user = self.account.name if self.account is not None else getpass.getuser()
+        return {**ports, "dir": str(root), "data": data, "user": user, "specs": str(SPECS)}
 
-    def start(self, configuration: Configuration, stop: Stop) -> KeptProcess:
-        """Write the files and start the process."""
+    def lend(self, files: Mapping[str, str]) -> dict[str, str]:
+        """The same files where its account can read them: copies among its data, gone with it."""
+        if self.account is None:
+            return dict(files)
+        lent = {}
+        for name, path in files.items():
+            copy = self._data / name
+            copy.write_bytes(Path(path).read_bytes())
+            copy.chmod(0o400)
+            os.chown(copy, *self.account.owner)
+            lent[name] = str(copy)
+        return lent
+
+    def start(self, configuration: Configuration, stop: Stop, needed: Sequence[str] = ()) -> KeptProcess:
+        """Write the files and start the process, which can reach what is `needed` under any account."""
+        account = self.account.owner if self.account is not None else None
         for name, text in configuration.files.items():
-            write_inside(self.folder, name, text)
+            write_inside(self.folder, name, text, account)
         inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        if self.account is not None:
+            home = {"HOME": str(self._data), "USER": self.account.name, "LOGNAME": self.account.name}
+            inherited = {name: value for name, value in inherited.items() if name != "TMPDIR"} | home
+        places = [self.folder, *([self._alias] if self._alias is not None else [])]
         return KeptProcess(
             configuration.command,
             env={**inherited, **configuration.env},
+            account=account,
+            needed=[*map(str, places), *needed],
+            namespace=str(NAMED / configuration.namespace) if configuration.namespace else "",
             cwd=self.folder,
             output=self.output,
             stop_signal=stop.number,

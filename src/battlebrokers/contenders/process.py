@@ -26,7 +26,11 @@ _KEEPER_MARGIN_S = 15.0
 
 
 class KeptProcess:
-    """One broker process with everything it starts; ends with us even if we are killed."""
+    """One broker process with everything it starts; ends with us even if we are killed.
+
+    With an `account` (user and group by number, given by root) it runs under that one, and reaches `needed` paths even
+    in folders the account may not enter; `namespace` is the file of a network namespace to run in.
+    """
 
     def __init__(
         self,
@@ -37,6 +41,9 @@ class KeptProcess:
         output: Path,
         stop_signal: int,
         stop_within_s: float,
+        account: tuple[int, int] | None = None,
+        needed: Sequence[str] = (),
+        namespace: str = "",
     ) -> None:
         order = {
             "command": list(command),
@@ -46,9 +53,14 @@ class KeptProcess:
             "stop_signal": stop_signal,
             "stop_within_s": stop_within_s,
             "parent": os.getpid(),
+            "account": account,
+            "needed": list(needed),
+            "namespace": namespace,
         }
         self.pid = 0
         self.exit_status: int | None = None
+        self.as_root = ""
+        """Why it runs as root although an account was given; empty when it does not."""
         self._stop_within_s = stop_within_s
         self._lock = threading.Lock()
         self._unread = b""
@@ -125,6 +137,7 @@ class KeptProcess:
                 facts = json.loads(line)
                 self.pid = facts.get("pid", self.pid)
                 self.exit_status = facts.get("exit", self.exit_status)
+                self.as_root = facts.get("as_root", self.as_root)
                 error = facts.get("error", error)
             timeout_s = 0.0
         return error

@@ -106,6 +106,9 @@ class Run(Strict):
     """The network namespace (`ip netns`) the command runs in."""
     host: str = ""
     """Where it listens and is spoken to, when not 127.0.0.1; needed with `namespace`."""
+    as_root: bool = False
+    """It cannot do its work unless it is root. Without this, root starts the command as `nobody`; a container's or
+    compose file's client stays what we are, and whom a container runs as is told by its image."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Run:

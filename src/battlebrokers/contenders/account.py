@@ -1,0 +1,67 @@
+"""The account a contender runs under when we are root, and what of this machine it has to be able to reach.
+
+Asked by `lifecycle`. Changes nothing: `keeper` becomes that account, right before the contender's program.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from battlebrokers.contenders.availability import INTO_CACHE, installation_of
+from battlebrokers.contenders.configuration import Configuration
+from battlebrokers.contenders.reader import SPECS
+from battlebrokers.contenders.spec import Contender
+
+UNPRIVILEGED = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of this machine who owns nothing here."""
+
+    name: str
+    user_id: int
+    group_id: int
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """User and group by number."""
+        return self.user_id, self.group_id
+
+
+def account_of(contender: Contender) -> Account | None:
+    """Whom its processes become; None when they stay what we are: not root, an engine's client, or root by its file."""
+    run = contender.run
+    if os.geteuid() != 0 or run.as_root or run.container or run.compose:
+        return None
+    try:
+        entry = pwd.getpwnam(UNPRIVILEGED)
+    except KeyError:
+        return None
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid) if entry.pw_uid else None
+
+
+def paths_needed(contender: Contender, found: Mapping[str, str], configuration: Configuration) -> list[str]:
+    """Files and folders that it must be able to reach wherever they lie: programs, modules, and what its command names.
+
+    What is ours alone, such as a virtual environment below root's home, nobody else could reach otherwise.
+    """
+    named = [word for word in (*configuration.command, *configuration.env.values()) if word.startswith("/")]
+    paths = [*(place for place in found.values() if place.startswith("/")), *named, str(SPECS)]
+    if set(INTO_CACHE) & set(contender.install):
+        paths.append(str(installation_of(contender)))
+    ours = [Path(sys.prefix), Path(sys.base_prefix)]
+    if any(_is_in(path, ours) for path in paths):
+        paths += [str(prefix) for prefix in ours]
+    return [path for path in dict.fromkeys(paths) if os.path.exists(path)]  # noqa: PTH110 - also of odd names
+
+
+def _is_in(path: str, folders: Iterable[Path]) -> bool:
+    places = (Path(path).absolute(), Path(path).resolve())
+    roots = [root for folder in folders for root in (folder, folder.resolve())]
+    return any(place.is_relative_to(root) for place in places for root in roots)
