@@ -115,6 +115,8 @@ def try_out(
         with running:
             begun = Finding("", "it starts and answers", True, f"{running.name} {running.version}")
             _tell_finding(console, begun)
+            for warning in running.warnings:
+                console.print(f"warning: {warning}", soft_wrap=True, markup=False)
             trial = Trial(running, contender, lambda finding: _tell_finding(console, finding))
             findings = [begun, *asyncio.run(trial.run())]
         if not contender.run.external:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from pathlib import Path
 
 from battlebrokers.contenders.availability import INTO_CACHE, installation_of
 from battlebrokers.contenders.configuration import Configuration
+from battlebrokers.contenders.keeper import shut_folder
 from battlebrokers.contenders.reader import SPECS
 from battlebrokers.contenders.spec import Contender
 
 UNPRIVILEGED = "nobody"
+_SYS_ADMIN = 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,20 @@ def account_of(contender: Contender) -> Account | None:
     except KeyError:
         return None
     return Account(entry.pw_name, entry.pw_uid, entry.pw_gid) if entry.pw_uid else None
+
+
+def reaches(account: Account, folder: Path) -> bool:
+    """Whether the account can work in a folder that is given to it: by itself, or because its keeper may mount."""
+    return shut_folder(folder, *account.owner) is None or _may_mount()
+
+
+def _may_mount() -> bool:
+    """Whether we have CAP_SYS_ADMIN, which root in a container mostly has not."""
+    try:
+        match = re.search(r"^CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        return False
+    return match is not None and bool(int(match[1], 16) >> _SYS_ADMIN & 1)
 
 
 def paths_needed(contender: Contender, found: Mapping[str, str], configuration: Configuration) -> list[str]:

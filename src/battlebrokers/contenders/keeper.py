@@ -17,6 +17,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -81,7 +82,7 @@ def _uncover(paths: list[str], user: int, group: int) -> None:
     covered: dict[Path, set[Path]] = {}
     for path in map(Path, paths):
         for place in {path.absolute(), path.resolve()}:
-            shut = _shut_folder(place, user, group)
+            shut = shut_folder(place, user, group)
             if shut is not None:
                 covered.setdefault(shut.resolve(), set()).add(shut.resolve() / place.relative_to(shut))
     if not covered:
@@ -108,7 +109,7 @@ def _bind(source: Path, place: Path) -> None:
     _call("mount", bytes(source), bytes(place), None, MS_BIND | MS_REC, None)
 
 
-def _shut_folder(path: Path, user: int, group: int) -> Path | None:
+def shut_folder(path: Path, user: int, group: int) -> Path | None:
     """The first folder on the way to a path that the account may not enter; None when it may enter all."""
     for folder in reversed(path.parents):
         about = folder.stat()
@@ -285,6 +286,15 @@ class Keeper:
                 if not said:
                     watched.remove(0)
 
+    def keep_files(self) -> None:
+        """Copy what it wrote elsewhere to where it is kept, also when we alone are left; links stay links."""
+        if self.order["copy_to"]:
+            left = shutil.ignore_patterns("data-*")
+            with contextlib.suppress(OSError, shutil.Error):
+                shutil.copytree(
+                    self.order["cwd"], self.order["copy_to"], symlinks=True, ignore=left, dirs_exist_ok=True
+                )
+
 
 def main() -> None:
     """Keep the broker described in the first line of standard input (JSON)."""
@@ -297,7 +307,10 @@ def main() -> None:
         line += said
     keeper = Keeper(json.loads(line))
     try:
-        keeper.keep()
+        try:
+            keeper.keep()
+        finally:
+            keeper.keep_files()
     except OSError as error:
         _say(error=f"{error.strerror or error}: {error.filename or keeper.order['command'][0]}")
     except subprocess.SubprocessError as error:

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-import psutil
-
 from battlebrokers.contenders.account import UNPRIVILEGED, Account, account_of, paths_needed
 from battlebrokers.contenders.availability import ENGINE, Available, Missing, availability
 from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
@@ -29,7 +27,7 @@ from battlebrokers.contenders.neighbours import Neighbours, is_here
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.reader import split_host
-from battlebrokers.contenders.readiness import all_accept, question_for
+from battlebrokers.contenders.readiness import all_accept, owns, question_for
 from battlebrokers.contenders.running import REACH_TIMEOUT_S, RunningContender
 from battlebrokers.contenders.spec import Contender, Profile
 from battlebrokers.contenders.template import render
@@ -176,6 +174,8 @@ def _start_main(
             if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(SEARCHED_LINES)])):
                 continue
             raise _failure(contender, place, str(failure)) from None
+        if process.as_root:
+            configuration = replace(configuration, account="")
         credentials = contender.credentials
         return RunningContender(
             name=contender.name,
@@ -196,16 +196,14 @@ def _start_main(
             beside=beside,
             contained=contained,
             process=process,
-            warnings=_warnings(contender, process),
+            warnings=_warnings(contender, process.as_root or place.as_root),
             place=place,
         )
 
 
-def _warnings(contender: Contender, process: KeptProcess) -> list[str]:
-    """What is not as it should be with one that runs."""
-    if not process.as_root:
-        return []
-    return [f"{contender.name} runs as root: it cannot run as {UNPRIVILEGED} here ({process.as_root})"]
+def _warnings(contender: Contender, as_root: str) -> list[str]:
+    """What is not as it should be with one that runs; `as_root` tells why it is root, if it should not be."""
+    return [f"{contender.name} runs as root: it cannot run as {UNPRIVILEGED} here ({as_root})"] if as_root else []
 
 
 def _addresses(host: str, ports: Mapping[str, int]) -> dict[str, str]:
@@ -353,13 +351,13 @@ def _wait_until_ready(
             raise Interrupted("interrupted while the broker was starting; nothing was measured")
         if all_accept(endpoints):
             port = question.url.port
-            if not elsewhere and not question.datagrams and not _owns(process, port):
+            if not elsewhere and not question.datagrams and not owns(process, port):
                 raise _NotReadyError(f"port {port} is another process's (address already in use)")
             why = question.ask()
             if not why and not elsewhere and "coap" in endpoints:
                 # no connection tells whether somebody is there, and some brokers go on without this port
                 port = parse_broker_url(endpoints["coap"], key="coap").port
-                why = "" if _owns(process, port, datagrams=True) else f"it does not listen for datagrams on port {port}"
+                why = "" if owns(process, port, datagrams=True) else f"it does not listen for datagrams on port {port}"
             if not why and process.poll() is None:
                 return
         if now >= read_log_at:
@@ -370,31 +368,6 @@ def _wait_until_ready(
         time.sleep(POLL_S)
         now = time.monotonic()
     raise _NotReadyError(f"not ready after {contender.ready.within_s:g} s: {why}")
-
-
-def _owns(process: KeptProcess, port: int, *, datagrams: bool = False) -> bool:
-    """Whether one of its processes listens on the port; true when the system does not let us see."""
-    kind, status = ("udp", psutil.CONN_NONE) if datagrams else ("tcp", psutil.CONN_LISTEN)
-    for pid in process.pids():
-        try:
-            if _lives_elsewhere(pid):
-                return True
-            connections = psutil.Process(pid).net_connections(kind=kind)
-        except psutil.AccessDenied:
-            return True
-        except psutil.NoSuchProcess:
-            continue
-        if any(each.status == status and each.laddr.port == port for each in connections):
-            return True
-    return False
-
-
-def _lives_elsewhere(pid: int) -> bool:
-    """Whether it has a network of its own, where nobody else can have taken its port and where we cannot look."""
-    try:
-        return Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
-    except OSError:
-        return False
 
 
 def _told(status: int) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from battlebrokers.contenders.account import Account
+from battlebrokers.contenders.account import Account, reaches
 from battlebrokers.contenders.configuration import Configuration
 from battlebrokers.contenders.confined import end_of_file, files_inside, is_file_inside, remove_inside, write_inside
 from battlebrokers.contenders.path_checks import OUTPUT
@@ -48,13 +48,23 @@ class Place:
         account: Account | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder.resolve()
+        self.folder = self._kept = folder.resolve()
+        self.as_root = ""
+        """Why it runs as root although an account was given; empty when it does not."""
+        try:
+            if account is not None:
+                os.chown(self.folder, *account.owner)
+        except OSError as error:  # root, but without the right to be anybody else
+            account, self.as_root = None, f"{error.strerror}: chown"
         self.account = account
         self.host = host
         self.output = self.folder / OUTPUT
         self._log_globs = log_globs
         for log in self.log_paths():
-            remove_inside(self.folder, log)  # what an earlier try complained about is not this one's
+            remove_inside(self._kept, log)  # what an earlier try complained about is not this one's
+        if account is not None and not reaches(account, self.folder):
+            # It works elsewhere, and its keeper brings what it wrote; what it prints goes to the right place at once.
+            self.folder = Path(tempfile.mkdtemp(prefix="bb-")).resolve()
         self._alias: Path | None = None
         if not _PLAIN_PATH.fullmatch(str(self.folder)):
             # shell scripts and config languages of brokers break on spaces and quotes: give them a plain name for it
@@ -103,6 +113,7 @@ class Place:
             env={**inherited, **configuration.env},
             account=account,
             needed=[*map(str, places), *needed],
+            copy_to=self._kept if self._kept != self.folder else None,
             namespace=str(NAMED / configuration.namespace) if configuration.namespace else "",
             cwd=self.folder,
             output=self.output,
@@ -113,20 +124,23 @@ class Place:
     def log_paths(self) -> list[Path]:
         """The log files there are: its own, then what it printed."""
         own = [path for path in files_inside(self.folder, self._log_globs) if path != self.output]
-        return [*own, self.output] if is_file_inside(self.folder, self.output) else own
+        return [*own, self.output] if is_file_inside(self._kept, self.output) else own
 
     def last_lines(self, count: int) -> list[str]:
         """The end of its logs, without empty lines."""
         lines: list[str] = []
         for path in self.log_paths():
             with contextlib.suppress(OSError):
-                text = end_of_file(self.folder, path, _TAIL_BYTES).decode(errors="replace")
-                lines += [line for line in text.splitlines() if line.strip()]
+                text = end_of_file(self._kept if path == self.output else self.folder, path, _TAIL_BYTES)
+                lines += [line for line in text.decode(errors="replace").splitlines() if line.strip()]
         return lines[-count:]
 
     def close(self) -> None:
         """Give back ports and disk. May be called twice."""
         self.ports.release()
         shutil.rmtree(self._data, ignore_errors=True)
+        if self.folder != self._kept:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = self._kept
         if self._alias is not None:
             shutil.rmtree(self._alias.parent, ignore_errors=True)

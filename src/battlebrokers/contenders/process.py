@@ -29,7 +29,8 @@ class KeptProcess:
     """One broker process with everything it starts; ends with us even if we are killed.
 
     With an `account` (user and group by number, given by root) it runs under that one, and reaches `needed` paths even
-    in folders the account may not enter; `namespace` is the file of a network namespace to run in.
+    in folders the account may not enter; `namespace` is the file of a network namespace to run in. Once it has ended,
+    what it wrote below `cwd` is copied to `copy_to`.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class KeptProcess:
         account: tuple[int, int] | None = None,
         needed: Sequence[str] = (),
         namespace: str = "",
+        copy_to: Path | None = None,
     ) -> None:
         order = {
             "command": list(command),
@@ -56,6 +58,7 @@ class KeptProcess:
             "account": account,
             "needed": list(needed),
             "namespace": namespace,
+            "copy_to": "" if copy_to is None else str(copy_to),
         }
         self.pid = 0
         self.exit_status: int | None = None

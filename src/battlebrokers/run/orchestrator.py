@@ -149,6 +149,8 @@ class Orchestrator:
             shutil.rmtree(place, ignore_errors=True)
             raise
         self._contender = contender
+        for warning in contender.warnings:
+            self._say(warning)
         try:
             entry = first_entry(self.folder.run_id, request, self._plan, contender, self._anchor.wall_ns)
             self._logbook = Logbook(self.folder, self._timetable, entry)
