@@ -93,7 +93,7 @@ def test_what_an_account_cannot_reach_makes_it_root_with_a_warning(tmp_path: Pat
     secret = tmp_path / "secret"
     secret.write_text("x")
     secret.chmod(0o600)
-    text = OPEN.replace('"${port.http}"]', f'"${{port.http}}"], env: {{SECRET: {secret}}}')
+    text = OPEN.replace("needs: {", f"needs: {{secret: {{file: [{secret}]}}, ")
     with start_described(parse_contender(text, "open.yaml"), "stock", tmp_path / "run") as running:
         assert len(of_root(running)) == 1
         assert running.warnings == [f"open runs as root: it cannot run as nobody here (it may not read: {secret})"]

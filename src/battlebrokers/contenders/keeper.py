@@ -61,7 +61,7 @@ def _become(order: dict[str, Any]) -> None:
     if not account:
         return
     user, group = account
-    _uncover(order["needed"], user, group)
+    _uncover([*order["needed"], *order["named"]], user, group)
     os.setgroups([])
     os.setgid(group)
     os.setuid(user)

@@ -46,6 +46,7 @@ SEARCHED_LINES = 100
 POLL_S = 0.02
 READ_LOG_S = 0.5
 
+_NOT_ALLOWED = re.compile(r"permission denied|eacces|not permitted", re.IGNORECASE)
 _PORT_TAKEN = re.compile(r"already in use|address in use|eaddrinuse", re.IGNORECASE)
 
 
@@ -168,8 +169,7 @@ def _start_main(
         configuration = _as_run(contender, start, start.templates.filled(values), place)
         try:
             contained = _contained(contender, start, place)
-            needed = paths_needed(contender, start.here.found, configuration) if start.account is not None else []
-            process = _start(contender, configuration, place, contained, listener, start.given_up, needed)
+            process = _start(contender, configuration, place, contained, listener, start)
         except _NotReadyError as failure:
             if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(SEARCHED_LINES)])):
                 continue
@@ -297,23 +297,22 @@ def _start(
     place: Place,
     contained: Contained | None,
     listener: Listener | None,
-    given_up: Callable[[], bool],
-    needed: Sequence[str],
+    start: Start,
 ) -> KeptProcess:
     """A process that answers; when it does not, or we are interrupted, all of it is gone again."""
     try:
         if listener is not None:
             listener.before_start(wires_of(contender, place.ports.numbers, place.host))
-        process = place.start(configuration, contender.stop, needed)
+        process = place.start(configuration, contender.stop, paths_needed(contender, start.here.found))
         try:
             if listener is not None:
                 listener.after_start()
                 if contained is not None:
                     for wire in container_wires(
-                        contender, contained, lambda: process.poll() is None and not given_up()
+                        contender, contained, lambda: process.poll() is None and not start.given_up()
                     ):
                         listener.inside(wire)
-            _wait_until_ready(process, contender, configuration.endpoints, place, given_up)
+            _wait_until_ready(process, contender, configuration.endpoints, place, start.given_up)
         except Interrupted:
             process.give_up(GIVEN_UP_S)
             raise
@@ -380,6 +379,8 @@ def _failure(contender: Contender, place: Place, why: str) -> ContenderError:
     hint = next((each.hint for each in contender.hints if any(re.search(each.match, line) for line in lines)), "")
     if not hint and _PORT_TAKEN.search("\n".join([why, *lines])):
         hint = "Something else listens on its ports; end that, or try again."
+    if not hint and place.account is not None and any(_NOT_ALLOWED.search(line) for line in lines):
+        hint = f"It ran as {place.account.name}. What must be root says so in its file: `run: {{as_root: true}}`."
     return ContenderError(
         f"{contender.name} did not start: {why}\n  its last lines:\n{told}",
         hint=hint or f"Its configuration and logs are in {place.folder}.",

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from battlebrokers.contenders.account import Account, reaches
+from battlebrokers.contenders.account import Account, paths_named, reaches
 from battlebrokers.contenders.configuration import Configuration
 from battlebrokers.contenders.confined import end_of_file, files_inside, is_file_inside, remove_inside, write_inside
 from battlebrokers.contenders.path_checks import OUTPUT
@@ -113,6 +113,7 @@ class Place:
             env={**inherited, **configuration.env},
             account=account,
             needed=[*map(str, places), *needed],
+            named=paths_named(configuration) if account is not None else (),
             copy_to=self._kept if self._kept != self.folder else None,
             namespace=str(NAMED / configuration.namespace) if configuration.namespace else "",
             cwd=self.folder,

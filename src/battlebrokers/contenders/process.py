@@ -28,9 +28,9 @@ _KEEPER_MARGIN_S = 15.0
 class KeptProcess:
     """One broker process with everything it starts; ends with us even if we are killed.
 
-    With an `account` (user and group by number, given by root) it runs under that one, and reaches `needed` paths even
-    in folders the account may not enter; `namespace` is the file of a network namespace to run in. Once it has ended,
-    what it wrote below `cwd` is copied to `copy_to`.
+    With an `account` (user and group by number, given by root) it runs under that one and can reach the paths `needed`
+    and `named` in folders the account may not enter; where those needed cannot be had it stays what we are.
+    `namespace` is the file of a network namespace. Once it has ended, what lies in `cwd` is copied to `copy_to`.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class KeptProcess:
         stop_within_s: float,
         account: tuple[int, int] | None = None,
         needed: Sequence[str] = (),
+        named: Sequence[str] = (),
         namespace: str = "",
         copy_to: Path | None = None,
     ) -> None:
@@ -57,6 +58,7 @@ class KeptProcess:
             "parent": os.getpid(),
             "account": account,
             "needed": list(needed),
+            "named": list(named),
             "namespace": namespace,
             "copy_to": "" if copy_to is None else str(copy_to),
         }
