@@ -313,7 +313,7 @@ def main() -> None:
             keeper.keep_files()
     except OSError as error:
         _say(error=f"{error.strerror or error}: {error.filename or keeper.order['command'][0]}")
-    except subprocess.SubprocessError as error:
+    except (subprocess.SubprocessError, ValueError) as error:
         _say(error=f"{error} (network namespace {keeper.order['namespace'] or 'of ours'})")
 
 

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from battlebrokers.contenders.dialect import Expected, Register, Speak, expected
 from battlebrokers.contenders.model import Model
-from battlebrokers.contenders.needs import Need, PackageManager, VersionSource, version_key
+from battlebrokers.contenders.needs import Need, PackageManager, Regex, VersionSource, version_key
 from battlebrokers.contenders.services import Metrics, Pairing, Service
 from battlebrokers.contenders.strict import Name, Strict
 
@@ -203,7 +203,7 @@ class Stop(Strict):
 class FailureHint(Strict):
     """Advice for a line seen in the log of a start that failed."""
 
-    match: str
+    match: Regex
     hint: str
 
 
