@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,36 @@ def test_what_an_account_cannot_reach_makes_it_root_with_a_warning(tmp_path: Pat
     with start_described(parse_contender(text, "open.yaml"), "stock", tmp_path / "run") as running:
         assert len(of_root(running)) == 1
         assert running.warnings == [f"open runs as root: it cannot run as nobody here (it may not read: {secret})"]
+
+
+WITHOUT_MOUNTING = """
+import os, signal, sys
+from pathlib import Path
+import psutil
+from battlebrokers.contenders.lifecycle import start_contender
+with start_contender("mosquitto", "stock", Path(sys.argv[1])) as running:
+    process = psutil.Process(running.process.pid)
+    print(process.uids().effective, running.place.folder, running.warnings, sep="|", flush=True)
+    if sys.argv[2] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_root_without_the_right_to_mount_lets_it_work_elsewhere_and_keeps_its_files(tmp_path: Path, end: str) -> None:
+    must_be_here("mosquitto")
+    tmp_path.chmod(0o700)
+    limited = ["setpriv", "--bounding-set", "-sys_admin", sys.executable, "-c", WITHOUT_MOUNTING]
+    told = subprocess.run(
+        [*limited, str(tmp_path / "run"), end], capture_output=True, text=True, timeout=120, check=False
+    )
+    user, elsewhere, warnings = told.stdout.strip().split("|")
+    assert (user, warnings) == ("65534", "[]"), told.stderr
+    assert Path(elsewhere) != tmp_path / "run"
+    until(lambda: not Path(elsewhere).exists())
+    assert "listener" in (tmp_path / "run" / "mosquitto.conf").read_text()
+    assert "running" in (tmp_path / "run" / "output.log").read_text()
 
 
 def test_its_logs_are_in_the_folder_it_was_given_also_when_it_was_killed(tmp_path: Path) -> None:

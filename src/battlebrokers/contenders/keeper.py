@@ -286,14 +286,14 @@ class Keeper:
                 if not said:
                     watched.remove(0)
 
-    def keep_files(self) -> None:
-        """Copy what it wrote elsewhere to where it is kept, also when we alone are left; links stay links."""
-        if self.order["copy_to"]:
+    def bring_files(self) -> None:
+        """Move what it wrote elsewhere to where it is kept, also when we alone are left; links stay links."""
+        if self.order["bring_to"]:
             left = shutil.ignore_patterns("data-*")
+            here, there = self.order["cwd"], self.order["bring_to"]
             with contextlib.suppress(OSError, shutil.Error):
-                shutil.copytree(
-                    self.order["cwd"], self.order["copy_to"], symlinks=True, ignore=left, dirs_exist_ok=True
-                )
+                shutil.copytree(here, there, symlinks=True, ignore=left, dirs_exist_ok=True)
+                shutil.rmtree(here, ignore_errors=True)
 
 
 def main() -> None:
@@ -310,7 +310,7 @@ def main() -> None:
         try:
             keeper.keep()
         finally:
-            keeper.keep_files()
+            keeper.bring_files()
     except OSError as error:
         _say(error=f"{error.strerror or error}: {error.filename or keeper.order['command'][0]}")
     except (subprocess.SubprocessError, ValueError) as error:

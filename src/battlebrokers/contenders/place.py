@@ -64,7 +64,7 @@ class Place:
             remove_inside(self._kept, log)  # what an earlier try complained about is not this one's
         if account is not None and not reaches(account, self.folder):
             # It works elsewhere, and its keeper brings what it wrote; what it prints goes to the right place at once.
-            self.folder = Path(tempfile.mkdtemp(prefix="bb-")).resolve()
+            self.folder = Path(tempfile.mkdtemp(prefix="bb-", dir=_open_to(account))).resolve()
         self._alias: Path | None = None
         if not _PLAIN_PATH.fullmatch(str(self.folder)):
             # shell scripts and config languages of brokers break on spaces and quotes: give them a plain name for it
@@ -114,7 +114,7 @@ class Place:
             account=account,
             needed=[*map(str, places), *needed],
             named=paths_named(configuration) if account is not None else (),
-            copy_to=self._kept if self._kept != self.folder else None,
+            bring_to=self._kept if self._kept != self.folder else None,
             namespace=str(NAMED / configuration.namespace) if configuration.namespace else "",
             cwd=self.folder,
             output=self.output,
@@ -124,15 +124,19 @@ class Place:
 
     def log_paths(self) -> list[Path]:
         """The log files there are: its own, then what it printed."""
-        own = [path for path in files_inside(self.folder, self._log_globs) if path != self.output]
+        own = [path for path in files_inside(self._where(), self._log_globs) if path != self.output]
         return [*own, self.output] if is_file_inside(self._kept, self.output) else own
+
+    def _where(self) -> Path:
+        """Where its files are: once it has ended, they are where they are kept."""
+        return self.folder if self.folder.is_dir() else self._kept
 
     def last_lines(self, count: int) -> list[str]:
         """The end of its logs, without empty lines."""
         lines: list[str] = []
         for path in self.log_paths():
             with contextlib.suppress(OSError):
-                text = end_of_file(self._kept if path == self.output else self.folder, path, _TAIL_BYTES)
+                text = end_of_file(self._kept if path == self.output else self._where(), path, _TAIL_BYTES)
                 lines += [line for line in text.decode(errors="replace").splitlines() if line.strip()]
         return lines[-count:]
 
@@ -145,3 +149,8 @@ class Place:
             self.folder = self._kept
         if self._alias is not None:
             shutil.rmtree(self._alias.parent, ignore_errors=True)
+
+
+def _open_to(account: Account) -> str | None:
+    """The folder for temporary files, else the system's if that one is shut to an account."""
+    return None if reaches(account, Path(tempfile.gettempdir()) / "any") else "/tmp"  # noqa: S108

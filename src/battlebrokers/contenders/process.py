@@ -30,7 +30,7 @@ class KeptProcess:
 
     With an `account` (user and group by number, given by root) it runs under that one and can reach the paths `needed`
     and `named` in folders the account may not enter; where those needed cannot be had it stays what we are.
-    `namespace` is the file of a network namespace. Once it has ended, what lies in `cwd` is copied to `copy_to`.
+    `namespace` is the file of a network namespace. Once it has ended, what lies in `cwd` is moved to `bring_to`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class KeptProcess:
         needed: Sequence[str] = (),
         named: Sequence[str] = (),
         namespace: str = "",
-        copy_to: Path | None = None,
+        bring_to: Path | None = None,
     ) -> None:
         order = {
             "command": list(command),
@@ -60,7 +60,7 @@ class KeptProcess:
             "needed": list(needed),
             "named": list(named),
             "namespace": namespace,
-            "copy_to": "" if copy_to is None else str(copy_to),
+            "bring_to": "" if bring_to is None else str(bring_to),
         }
         self.pid = 0
         self.exit_status: int | None = None

@@ -267,7 +267,7 @@ def test_what_it_wrote_elsewhere_is_brought_when_it_has_ended_also_when_we_are_k
         here.mkdir(), there.mkdir()
         shell = "mkdir data-x; echo a > data-x/a; echo log > own.log; ln -s /etc/passwd link; echo up; exec sleep 600"
         process = KeptProcess(["/bin/sh", "-c", shell], env=dict(os.environ), cwd=there, output=here / "output.log",
-            stop_signal=signal.SIGTERM, stop_within_s=5, copy_to=here)
+            stop_signal=signal.SIGTERM, stop_within_s=5, bring_to=here)
         while "up" not in (here / "output.log").read_text(): time.sleep(0.01)
         print(process.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL) if {kill_us} else process.stop()
@@ -278,3 +278,4 @@ def test_what_it_wrote_elsewhere_is_brought_when_it_has_ended_also_when_we_are_k
     until(lambda: (kept / "own.log").exists() and (kept / "link").is_symlink())
     assert sorted(path.name for path in kept.iterdir()) == ["link", "output.log", "own.log"]
     assert (kept / "own.log").read_text() == "log\n"
+    until(lambda: not (tmp_path / "work").exists())
