@@ -244,7 +244,11 @@ def _read(source: VersionSource, values: Mapping[str, str], contender: Contender
             places = [str(place) for place in _own_packages(contender)]
             return next((each.version for each in _distributions(source.python, places)), "")
         if source.file is not None:
-            return Path(render(source.file, values)).read_text(encoding="utf-8", errors="replace")
+            place = Path(render(source.file, values)).resolve()
+            module = Path(render(source.file.partition("/")[0], values)).resolve()
+            # A link in a module must not lead to what is none of its.
+            inside = place.is_relative_to(module) and place.is_file()
+            return place.read_text(encoding="utf-8", errors="replace") if inside else ""
         if source.glob is not None:
             return "\n".join(sorted(glob.glob(render(source.glob, values)), reverse=True))  # noqa: PTH207 - absolute
         return _ask([render(word, values) for word in source.command or []])

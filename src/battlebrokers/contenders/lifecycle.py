@@ -224,7 +224,10 @@ def _as_run(contender: Contender, start: Start, configuration: Configuration, pl
             host=start.known["host"],
             published={numbers[port]: inside for port, inside in contender.ports.items()},
             env=configuration.env,
-            mounts={inside: render(path, {**start.known, **place.values()}) for inside, path in run.mounts.items()},
+            mounts={
+                inside: place.own(render(path, {**start.known, **place.values()}))
+                for inside, path in run.mounts.items()
+            },
         )
         return replace(configuration, command=tuple(command), env={})
     if contained is not None:
@@ -240,7 +243,7 @@ def _contained(contender: Contender, start: Start, place: Place) -> Contained | 
     if not run.container and not run.compose:
         return None
     name = f"bb-{contender.name}-{place.ports.numbers[next(iter(contender.ports))]}"
-    file = render(run.compose, {**start.known, **place.values()}) if run.compose else ""
+    file = place.own(render(run.compose, {**start.known, **place.values()})) if run.compose else ""
     return Contained(start.here.found.get(ENGINE, ""), name, file)
 
 

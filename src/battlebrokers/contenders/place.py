@@ -23,6 +23,7 @@ from battlebrokers.contenders.ports import HeldPorts
 from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.reader import SPECS
 from battlebrokers.contenders.spec import Stop
+from battlebrokers.errors import ContenderError
 from battlebrokers.namespaces import NAMED
 
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -97,6 +98,14 @@ class Place:
             os.chown(copy, *self.account.owner)
             lent[name] = str(copy)
         return lent
+
+    def own(self, path: str) -> str:
+        """A path that something else is given to read or write, once it is known not to lead out of this place."""
+        resolved = Path(path).resolve()
+        if not any(resolved.is_relative_to(folder) for folder in (self.folder, SPECS.resolve())):
+            self.close()  # nothing will be started here
+            raise ContenderError(f"{path} leads out of the folder of the run", hint=f"It is a link to {resolved}.")
+        return path
 
     def start(self, configuration: Configuration, stop: Stop, needed: Sequence[str] = ()) -> KeptProcess:
         """Write the files and start the process, which can reach what is `needed` under any account."""
