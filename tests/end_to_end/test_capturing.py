@@ -154,7 +154,9 @@ def test_a_broker_in_a_namespace_is_captured_there(tmp_path, require_broker, nam
     require_broker("mosquitto")
     name, address, _ = namespace
     spec = (SPECS / "mosquitto.yaml").read_text().replace("${host}", address)
-    spec = spec.replace('["${mosquitto}", -c', f'[ip, netns, exec, {name}, "${{mosquitto}}", -c')
+    spec = spec.replace(
+        'command: ["${mosquitto}", -c', f'as_root: true, command: [ip, netns, exec, {name}, "${{mosquitto}}", -c'
+    )
     spec = spec.replace('{mosquitto: ["*"]}', f'{{mosquitto: {{processes: ["*"], namespace: {name}}}}}')
     mine = tmp_path / "mine.yaml"
     mine.write_text(spec)
