@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +14,7 @@ from battlebrokers.cli import consent
 from battlebrokers.cli.app import app
 from battlebrokers.contenders.reader import SPECS
 from battlebrokers.errors import BattleError, ExitCode, UsageError
+from support.runs import BB
 
 # Every way a file has to get something run, each leaving its own trace.
 HUB = """\
@@ -110,6 +115,31 @@ def test_at_a_terminal_the_user_is_asked(folder: Path, traces: Path, monkeypatch
         consent.require_trust(["hub.yaml"], "stock", trusted=False)
     consent.require_trust(["hub.yaml"], "stock", trusted=False)
     assert list(traces.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"), [("n", ExitCode.USAGE), ("", ExitCode.USAGE), ("y", ExitCode.BROKER_FAILED)]
+)
+def test_a_real_terminal_shows_what_would_start_and_waits_for_yes(
+    folder: Path, traces: Path, answer: str, code: ExitCode
+) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [BB, "brokers", "test", "hub.yaml"], cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while b"[y/N]" not in shown:
+        shown += os.read(ours, 4096)
+    assert list(traces.iterdir()) == []
+    assert f"touch {traces}/main".encode() in shown
+    os.write(ours, f"{answer}\n".encode())
+    with contextlib.suppress(OSError):  # the end of a terminal is an error on Linux
+        while os.read(ours, 4096):
+            pass
+    assert process.wait(60) == code
+    assert (traces / "version").exists() is (answer == "y")
+    os.close(ours)
 
 
 def test_trust_lets_it_run_and_says_first_what(folder: Path, traces: Path) -> None:
