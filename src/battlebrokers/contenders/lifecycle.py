@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from battlebrokers.contenders.account import UNPRIVILEGED, Account, account_of, paths_needed
+from battlebrokers.contenders.account import UNPRIVILEGED, Account, account_of
 from battlebrokers.contenders.availability import ENGINE, Available, Missing, availability
 from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
 from battlebrokers.contenders.companions import companion_contender, companion_ports
@@ -26,6 +26,7 @@ from battlebrokers.contenders.handshake import must_accept
 from battlebrokers.contenders.neighbours import Neighbours, is_here
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
+from battlebrokers.contenders.reach import paths_needed
 from battlebrokers.contenders.reader import split_host
 from battlebrokers.contenders.readiness import all_accept, owns, question_for
 from battlebrokers.contenders.running import REACH_TIMEOUT_S, RunningContender

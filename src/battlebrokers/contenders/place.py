@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from battlebrokers.contenders.account import Account, paths_named, reaches
+from battlebrokers.contenders.account import Account, reaches
 from battlebrokers.contenders.configuration import Configuration
 from battlebrokers.contenders.confined import end_of_file, files_inside, is_file_inside, remove_inside, write_inside
 from battlebrokers.contenders.path_checks import OUTPUT
 from battlebrokers.contenders.ports import HeldPorts
 from battlebrokers.contenders.process import KeptProcess
+from battlebrokers.contenders.reach import paths_named
 from battlebrokers.contenders.reader import SPECS
 from battlebrokers.contenders.spec import Stop
 from battlebrokers.errors import ContenderError
