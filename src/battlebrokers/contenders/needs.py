@@ -59,6 +59,7 @@ class VersionSource(Strict):
     command: list[str] | None = None
     glob: str | None = None
     file: str | None = None
+    """A file of a module it needs, such as `${NAME}/package.json`."""
     python: str | None = None
     match: OneGroup = r"(\d+(?:\.\d+)+\S*)"
 
