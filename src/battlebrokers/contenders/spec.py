@@ -235,7 +235,7 @@ class Contender(Strict):
     beside: Annotated[dict[Name, Companion], BeforeValidator(_shipped)] = {}
     """What must run with it: a list of contenders, or name → contender or program."""
     files: dict[str, str] = {}
-    """What all profiles write in `${dir}`: a text, {file: PATH} for that of a file beside this one, or a list of both."""
+    """What all profiles write in `${dir}`: a text, {file: PATH} for that of a file beside this one, or a list."""
     profiles: dict[Profile, ProfileSpec] = {}
     tls: TlsSpec | None = None
     ready: Ready = Ready()
