@@ -122,7 +122,7 @@ def test_services_of_a_composition_are_asked_for_by_name() -> None:
 
 
 def test_wires_of_a_composition_come_with_its_containers() -> None:
-    text = FILE.replace('container: "eclipse-mosquitto:2"', 'compose: "/tmp/thing.yaml"')
+    text = FILE.replace('container: "eclipse-mosquitto:2"', 'compose: "${dir}/thing.yaml"')
     text += 'services: {broker: {processes: ["*"]}, redis: [], late: [], db: {container: theirs}}\n'
     contender = parse_contender(text, "thing.yaml")
     ids = {"redis": "4f1e", "broker": "77aa"}

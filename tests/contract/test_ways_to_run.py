@@ -87,6 +87,34 @@ ready: {within_s: 15}
         start_described(parse_contender(deaf.replace("within_s: 15", "within_s: 1"), "things.yaml"), "stock", tmp_path)
 
 
+def test_links_a_broker_makes_lead_nobody_out_of_its_folder(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for name in ("a.log", "board.conf", "c.log"):
+        (outside / name).write_text("precious")
+    links = (
+        f"mkdir -p logs && ln -sfn {outside} logs/there && ln -sf {outside}/a.log logs/a.log && "
+        f"ln -sf {outside}/board.conf board.conf && ln -sf {outside}/c.log c.log && echo own > logs/own.log"
+    )
+    started = f"""command: [/bin/sh, -c, '{links}; exec "$0" "$@"', "${{python}}","""
+    text = BOARD.replace('command: ["${python}",', started)
+    text += 'files: {board.conf: "ours"}\nlogs: [logs/*.log, logs/*/*.log, c.log]\n'
+    contender = parse_contender(text, "board.yaml")
+    for _ in range(2):  # what the first start left is in the way of the second
+        with start_described(contender, "stock", tmp_path / "run") as running:
+            assert set(running.named_logs()) == {"board-own.log", "board-output.log"}
+            assert "precious" not in "".join(running.last_lines(100))
+    assert {path.name: path.read_text() for path in outside.iterdir()} == dict.fromkeys(
+        ("a.log", "board.conf", "c.log"), "precious"
+    )
+
+
+def test_a_program_that_cannot_be_started_is_told(tmp_path: Path) -> None:
+    text = BOARD.replace('run: {command: ["${python}",', 'run: {env: {A: "a\\0b"}, command: ["${python}",')
+    with pytest.raises(ContenderError, match="cannot be started: embedded null byte"):
+        start_described(parse_contender(text, "board.yaml"), "stock", tmp_path)
+
+
 def test_others_run_beside_it_and_end_with_it(tmp_path: Path, must_have: Callable[[str], None]) -> None:
     must_have("redis-server")
     must_have("mosquitto")

@@ -154,7 +154,9 @@ def test_a_broker_in_a_namespace_is_captured_there(tmp_path, require_broker, nam
     require_broker("mosquitto")
     name, address, _ = namespace
     spec = (SPECS / "mosquitto.yaml").read_text().replace("${host}", address)
-    spec = spec.replace('["${mosquitto}", -c', f'[ip, netns, exec, {name}, "${{mosquitto}}", -c')
+    spec = spec.replace(
+        'command: ["${mosquitto}", -c', f'as_root: true, command: [ip, netns, exec, {name}, "${{mosquitto}}", -c'
+    )
     spec = spec.replace('{mosquitto: ["*"]}', f'{{mosquitto: {{processes: ["*"], namespace: {name}}}}}')
     mine = tmp_path / "mine.yaml"
     mine.write_text(spec)
@@ -216,7 +218,7 @@ def test_a_wire_that_is_not_there_changes_nothing_but_a_warning(tmp_path, requir
     spec = (SPECS / "mosquitto.yaml").read_text()
     nowhere = '{mosquitto: {processes: ["*"], interface: nowhere0}}'
     (tmp_path / "mine.yaml").write_text(spec.replace('{mosquitto: ["*"]}', nowhere))
-    result = bb("run", "scenario.yaml", "-b", "mine.yaml", "--capture", "--json", "--no-html", cwd=tmp_path)
+    result = bb("run", "scenario.yaml", "-b", "mine.yaml", "--trust", "--capture", "--json", "--no-html", cwd=tmp_path)
     assert result.code == {"PASS": 0, "FAIL": 10, "VOID": 6}[result.json()["verdict"]]
     assert "warning: mosquitto is not captured:" in result.err
     assert "`ip link` lists the interfaces" in result.err

@@ -15,6 +15,7 @@ from battlebrokers.analysis.ranking import rank
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.cli.conclusion import conclude, worst
 from battlebrokers.cli.conduct import conduct, expected_events
+from battlebrokers.cli.consent import require_trust
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
     AsJson,
@@ -33,6 +34,7 @@ from battlebrokers.cli.options import (
     Snap,
     SparkMaster,
     Tags,
+    Trust,
     parse_accounts,
     parse_limits,
     parse_tags,
@@ -77,6 +79,7 @@ def battle(
     prometheus: Prometheus = "",
     metrics: MetricQueries = [],  # noqa: B006
     sar: SarFiles = [],  # noqa: B006
+    trust: Trust = False,
     spark_master: SparkMaster = "local[*]",
     strict: Annotated[bool, typer.Option("--strict", help="Exit with the worst verdict of any run.")] = False,
     as_json: AsJson = False,
@@ -92,6 +95,7 @@ def battle(
     loaded = load_scenario(scenario, overrides, scale)
     if len(brokers) < 2:
         raise UsageError("a battle needs at least two brokers", hint="`bb run` measures one; `bb brokers` lists all.")
+    require_trust(brokers, profile, trusted=trust)
     for broker in brokers:
         refuse_what_cannot_be_honoured(loaded.scenario, broker)
     limits = parse_limits(snap, capture_limit) if capture else None

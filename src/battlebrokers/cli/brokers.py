@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from battlebrokers import signals
-from battlebrokers.cli.options import AsJson, Profile
+from battlebrokers.cli.consent import require_trust, require_trust_to_install
+from battlebrokers.cli.options import AsJson, Profile, Trust
 from battlebrokers.contenders.availability import Available, Missing, availability
+from battlebrokers.contenders.foreign import would_start
 from battlebrokers.contenders.install import install as install_contender
 from battlebrokers.contenders.lifecycle import start_contender
 from battlebrokers.contenders.offers import Offer, offers_of
@@ -47,10 +49,12 @@ def brokers(context: typer.Context, as_json: AsJson = False) -> int | None:
 
 @brokers_app.command("install")
 def install(
-    names: Annotated[list[str], typer.Argument(help="Contenders to install, as `bb brokers` names them.")],
+    names: Annotated[list[str], typer.Argument(help="Contenders to install, as `bb brokers` names them, or files.")],
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> int:
     """Install brokers: Node modules into your cache, system packages when you are root, else tells what to type."""
+    require_trust_to_install(names, trusted=trust)
     facts = []
     failures: list[BattleError] = []
     for contender in [Contender.find(name) for name in names]:
@@ -90,21 +94,27 @@ def new(
 def try_out(
     name: Annotated[str, typer.Argument(help="A contender's name, its file, or NAME@HOST if somebody else runs it.")],
     profile: Profile = "stock",
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> int:
     """Try whether a contender does what its file says: start, answer, carry messages over each protocol, stop.
 
-    It goes through every behaviour of the page of capabilities, and tells which hold.
+    It tells first what it starts, goes through every behaviour of the page of capabilities, and tells which hold.
 
     Exit code: 0 all that is offered holds, 10 something does not, 5 it did not start.
     """
     contender = Contender.find(name)
+    require_trust([name], profile, trusted=trust)
     console = Console(highlight=False, stderr=as_json)
+    for line in would_start(name, profile):
+        console.print(line, soft_wrap=True, markup=False)
     with Scratch("bb-test-") as folder, signals.keeping("nothing is kept of a test"):
         running = start_contender(name, profile, folder)
         with running:
             begun = Finding("", "it starts and answers", True, f"{running.name} {running.version}")
             _tell_finding(console, begun)
+            for warning in running.warnings:
+                console.print(f"warning: {warning}", soft_wrap=True, markup=False)
             trial = Trial(running, contender, lambda finding: _tell_finding(console, finding))
             findings = [begun, *signals.run(trial.run())]
         if not contender.run.external:

@@ -40,6 +40,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 SparkMaster = Annotated[
     str, typer.Option("--spark-master", metavar="URL", help="Where Spark runs: local[*], spark://host:port, …")
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run what contender files of your own (.yaml) name, without asking first.")
+]
 Capture = Annotated[bool, typer.Option("--capture", help="Capture the packets of each service of the broker.")]
 Snap = Annotated[str, typer.Option("--snap", metavar="BYTES", help="Keep so many bytes of each packet; 0 = all.")]
 CaptureLimit = Annotated[

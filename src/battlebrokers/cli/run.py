@@ -9,6 +9,7 @@ import typer
 from battlebrokers import signals
 from battlebrokers.cli.conclusion import conclude, tell, worst
 from battlebrokers.cli.conduct import conduct, expected_events, kept_in
+from battlebrokers.cli.consent import require_trust
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
     AsJson,
@@ -27,6 +28,7 @@ from battlebrokers.cli.options import (
     Snap,
     SparkMaster,
     Tags,
+    Trust,
     parse_accounts,
     parse_limits,
     parse_tags,
@@ -59,6 +61,7 @@ def run(
     prometheus: Prometheus = "",
     metrics: MetricQueries = [],  # noqa: B006
     sar: SarFiles = [],  # noqa: B006
+    trust: Trust = False,
     spark_master: SparkMaster = "local[*]",
     html: Annotated[bool, typer.Option("--html/--no-html", help="Write report.html into the run folder.")] = True,
     as_json: AsJson = False,
@@ -70,6 +73,7 @@ def run(
     Exit code: 0 pass, 10 an expectation failed, 6 void (the measurement cannot be trusted), 5 the broker failed.
     """
     loaded = load_scenario(scenario, overrides, scale)
+    require_trust([broker], profile, trusted=trust)
     request = RunRequest(
         loaded=loaded,
         broker=broker,

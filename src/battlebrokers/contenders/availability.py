@@ -25,7 +25,7 @@ from battlebrokers.contenders.spec import Contender, Need, PackageManager, Versi
 from battlebrokers.contenders.template import render
 
 _ASK_TIMEOUT_S = 20.0
-_INTO_CACHE: tuple[PackageManager, ...] = ("npm", "npm-overrides", "pip-own")
+INTO_CACHE: tuple[PackageManager, ...] = ("npm", "npm-overrides", "pip-own")
 _BARE_NAME = re.compile(r"(?:@[\w.-]+/)?([A-Za-z0-9][\w.-]*)")
 """The name of a package without what stands before and after it: `@scope/name@^1.2`, `name>=3`."""
 
@@ -56,7 +56,9 @@ class Missing:
 
 
 def availability(contender: Contender) -> Available | Missing:
-    """Whether the contender can run on this machine; one that somebody else runs always can."""
+    """Whether the contender can run on this machine; of one that somebody else runs nothing is looked for or asked."""
+    if contender.run.external:
+        return Available("unknown", "", {})
     found: dict[str, str] = {}
     for name, need in _needs_of(contender).items():
         place = _find(need, contender)
@@ -92,6 +94,20 @@ def container_engine() -> str | None:
     return None
 
 
+def located(contender: Contender) -> dict[str, str]:
+    """Where each of its needs is that is here; looks for files and starts nothing."""
+    needs = {name: need.model_copy(update={"at_least": None}) for name, need in _needs_of(contender).items()}
+    places = {name: _find(need, contender) for name, need in needs.items()}
+    return {name: place[0] for name, place in places.items() if not isinstance(place, Missing)}
+
+
+def version_questions(contender: Contender) -> list[list[str]]:
+    """The commands that are run to learn what versions are here, as templates."""
+    asked = [[f"${{{name}}}", "--version"] for name, need in contender.needs.items() if need.at_least is not None]
+    sources = contender.version or _obvious_version(contender)
+    return asked + [list(source.command) for source in sources if source.command is not None]
+
+
 def _needs_of(contender: Contender) -> dict[str, Need]:
     """Its own needs, and those of the programs that run beside it."""
     programs = {
@@ -108,7 +124,7 @@ def installation_of(contender: Contender) -> Path:
     Earlier every contender had a folder of its own name; where that is all there is, it still serves.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "battlebrokers"
-    wanted = {manager: contender.install[manager] for manager in _INTO_CACHE if manager in contender.install}
+    wanted = {manager: contender.install[manager] for manager in INTO_CACHE if manager in contender.install}
     named_after_contender = cache / contender.name
     if not wanted:
         return named_after_contender
@@ -228,7 +244,11 @@ def _read(source: VersionSource, values: Mapping[str, str], contender: Contender
             places = [str(place) for place in _own_packages(contender)]
             return next((each.version for each in _distributions(source.python, places)), "")
         if source.file is not None:
-            return Path(render(source.file, values)).read_text(encoding="utf-8", errors="replace")
+            place = Path(render(source.file, values)).resolve()
+            module = Path(render(source.file.partition("/")[0], values)).resolve()
+            # A link in a module must not lead to what is none of its.
+            inside = place.is_relative_to(module) and place.is_file()
+            return place.read_text(encoding="utf-8", errors="replace") if inside else ""
         if source.glob is not None:
             return "\n".join(sorted(glob.glob(render(source.glob, values)), reverse=True))  # noqa: PTH207 - absolute
         return _ask([render(word, values) for word in source.command or []])

@@ -41,11 +41,18 @@ class Configuration:
     env: Mapping[str, str]
     endpoints: Mapping[str, str]
     sha256: str
+    namespace: str = ""
+    """The network namespace it runs in, by its name."""
+    account: str = ""
+    """The name of the account it runs under, when that is not ours."""
 
     @property
     def text(self) -> str:
         """All of it in one readable text, for the evidence."""
-        parts = ["$ " + shlex.join(self.command)]
+        where = [f"in the network namespace {self.namespace}"] if self.namespace else []
+        who = [f"as {self.account}"] if self.account else []
+        parts = ["# " + ", ".join([*where, *who])] if where or who else []
+        parts.append("$ " + shlex.join(self.command))
         parts += [f"{name}={value}" for name, value in sorted(self.env.items())]
         parts += [f"--- {name}\n{content.rstrip()}" for name, content in sorted(self.files.items())]
         return "\n".join(parts) + "\n"

@@ -41,8 +41,3 @@ def container_command(
 def compose_command(engine: str, name: str, file: str) -> list[str]:
     """`docker compose up` in the foreground, and `down` when it has ended."""
     return ["/bin/sh", "-c", _COMPOSE, "sh", engine, name, file]
-
-
-def namespace_command(namespace: str, command: Sequence[str]) -> list[str]:
-    """The command inside a network namespace."""
-    return ["ip", "netns", "exec", namespace, *command]

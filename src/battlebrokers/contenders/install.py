@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from battlebrokers.contenders.availability import (
@@ -36,64 +36,65 @@ def install(contender: Contender) -> Available:
     for companion in contender.beside.values():
         if companion.contender is not None:
             install(Contender.find(companion.contender))
-    if "npm" in contender.install:
-        _npm(contender, contender.install["npm"], contender.install.get("npm-overrides", []))
-    elif "pip-own" in contender.install:
-        _pip_own(contender, contender.install["pip-own"])
-    elif "pip" in contender.install:
-        _run([sys.executable, "-m", "pip", "install", *contender.install["pip"]], contender)
-    elif "apt" in contender.install and shutil.which("apt-get") and os.geteuid() == 0:
-        _apt(contender, contender.install["apt"])
-    else:
+    commands = _own_commands(contender)
+    if not commands:
         raise EnvironmentNotReady(
             f"{contender.name} must be installed by you: {here.what} is missing",
             hint=install_hint(contender) or "See its website.",
         )
+    if "npm" in contender.install:
+        _make_room_for_modules(contender)
+    from_apt = commands[0][0] == "apt-get"
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"} if from_apt else None
+    with _services_kept_from_starting() if from_apt else contextlib.nullcontext():
+        for command in commands:
+            _run(command, contender, env)
     here = availability(contender)
     if isinstance(here, Available):
         return here
     raise EnvironmentNotReady(f"{contender.name} is still missing {here.what}", hint=here.hint)
 
 
-def _npm(contender: Contender, packages: Sequence[str], overrides: Sequence[str]) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
+def install_commands(contender: Contender) -> list[list[str]]:
+    """What installing it runs, those beside it first; empty when we cannot install it."""
+    beside = [Contender.find(each.contender) for each in contender.beside.values() if each.contender is not None]
+    return [command for each in beside for command in install_commands(each)] + _own_commands(contender)
+
+
+def _own_commands(contender: Contender) -> list[list[str]]:
+    wanted = contender.install
+    if "npm" in wanted:
+        quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--omit=dev", "--legacy-peer-deps"]
+        npm = shutil.which("npm") or "npm"
+        return [[npm, "install", "--prefix", str(installation_of(contender)), *quiet, *wanted["npm"]]]
+    if "pip-own" in wanted:
+        # A virtual environment in the user's cache: what the program pins must not change what we run with.
+        folder = own_environment(contender)
+        python = str(folder / "bin" / "python")
+        return [
+            [sys.executable, "-m", "venv", "--clear", str(folder)],
+            [python, "-m", "pip", "install", "--quiet", *wanted["pip-own"]],
+        ]
+    if "pip" in wanted:
+        return [[sys.executable, "-m", "pip", "install", *wanted["pip"]]]
+    if "apt" in wanted and shutil.which("apt-get") and os.geteuid() == 0:
+        options = ["-o", "DPkg::Lock::Timeout=300", "install", "-y", "--no-install-recommends"]
+        return [["apt-get", *options, *wanted["apt"]]]
+    return []
+
+
+def _make_room_for_modules(contender: Contender) -> None:
+    if shutil.which("npm") is None:
         raise EnvironmentNotReady(
             f"{contender.name} needs npm", hint="Install Node.js 20 or newer with npm, then try again."
         )
     folder = installation_of(contender)
     folder.mkdir(parents=True, exist_ok=True)
-    if overrides:
+    if overrides := contender.install.get("npm-overrides", []):
         # npm reads what its packages' own dependencies are pinned to from here, and from nowhere else.
         pins = dict(package.rsplit("@", 1) for package in overrides)
         facts = {"name": f"{contender.name}-here", "private": True, "overrides": pins}
         (folder / "package.json").write_text(json.dumps(facts), encoding="utf-8")
-    quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--omit=dev", "--legacy-peer-deps"]
-    _run([npm, "install", "--prefix", str(folder), *quiet, *packages], contender)
-
-
-def _pip_own(contender: Contender, packages: Sequence[str]) -> None:
-    """A virtual environment in the user's cache: what the program pins must not change what we run with."""
-    folder = own_environment(contender)
-    _run([sys.executable, "-m", "venv", "--clear", str(folder)], contender)
-    _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages], contender)
-
-
-def _apt(contender: Contender, packages: Sequence[str]) -> None:
-    with _services_kept_from_starting():
-        _run(
-            [
-                "apt-get",
-                "-o",
-                "DPkg::Lock::Timeout=300",
-                "install",
-                "-y",
-                "--no-install-recommends",
-                *packages,
-            ],
-            contender,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        )
 
 
 @contextlib.contextmanager
@@ -110,7 +111,7 @@ def _services_kept_from_starting() -> Iterator[None]:
             _POLICY.unlink(missing_ok=True)
 
 
-def _run(command: Sequence[str], contender: Contender, env: dict[str, str] | None = None) -> None:
+def _run(command: Sequence[str], contender: Contender, env: Mapping[str, str] | None = None) -> None:
     """Run an installer with its talk on our stderr, so that our stdout stays clean."""
     try:
         status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=env, check=False).returncode

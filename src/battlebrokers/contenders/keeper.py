@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import resource
 import select
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -25,6 +28,9 @@ from typing import Any
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 PARENT_CHECK_S = 1.0
 LEFTOVERS_S = 2.0
 HURRY_S = 1.0
@@ -40,6 +46,102 @@ ON_LINUX = sys.platform.startswith("linux")
 def _prctl(option: int, value: int) -> None:
     if ON_LINUX:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    """A system call that returns nothing; raises OSError."""
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), name)
+
+
+def _become(order: dict[str, Any]) -> None:
+    """In a child: enter the broker's network namespace and become the account it runs under; raises OSError."""
+    if order["namespace"]:
+        place = os.open(order["namespace"], os.O_RDONLY | os.O_CLOEXEC)
+        _call("setns", place, CLONE_NEWNET)
+        os.close(place)
+    account = order["account"]
+    if not account:
+        return
+    user, group = account
+    _uncover([*order["needed"], *order["named"]], user, group)
+    os.setgroups([])
+    os.setgid(group)
+    os.setuid(user)
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    os.chdir(order["cwd"])
+    for path in order["needed"]:
+        enough = (os.R_OK | os.X_OK,) if Path(path).is_dir() else (os.R_OK, os.X_OK)
+        if not any(os.access(path, right) for right in enough):
+            raise PermissionError(errno.EACCES, "it may not read", path)
+
+
+def _uncover(paths: list[str], user: int, group: int) -> None:
+    """Let an account reach these paths, and nothing else, in folders it may not enter, such as root's home.
+
+    Seen by this process alone: in a mount namespace of its own, an empty folder with these paths in it covers each of
+    those folders.
+    """
+    covered: dict[Path, set[Path]] = {}
+    for path in map(Path, paths):
+        for place in {path.absolute(), path.resolve()}:
+            shut = shut_folder(place, user, group)
+            if shut is not None:
+                covered.setdefault(shut.resolve(), set()).add(shut.resolve() / place.relative_to(shut))
+    if not covered:
+        return
+    _call("unshare", CLONE_NEWNS)
+    _call("mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
+    mask = os.umask(0o022)
+    for shut, places in covered.items():
+        sources = [(place, os.open(place, os.O_PATH | os.O_CLOEXEC)) for place in sorted(places)]
+        _call("mount", b"tmpfs", bytes(shut), b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=755,size=1m")
+        for place, source in sources:
+            if not os.path.lexists(place):  # else what contains it is there already
+                _bind(Path(f"/proc/self/fd/{source}"), place)
+            os.close(source)
+    os.umask(mask)
+
+
+def _bind(source: Path, place: Path) -> None:
+    if source.is_dir():
+        place.mkdir(parents=True)
+    else:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    _call("mount", bytes(source), bytes(place), None, MS_BIND | MS_REC, None)
+
+
+def shut_folder(path: Path, user: int, group: int) -> Path | None:
+    """The first folder on the way to a path that the account may not enter; None when it may enter all."""
+    for folder in reversed(path.parents):
+        about = folder.stat()
+        bits = about.st_mode >> (6 if about.st_uid == user else 3 if about.st_gid == group else 0)
+        if not bits & stat.S_IXOTH:
+            return folder
+    return None
+
+
+def _why_not(order: dict[str, Any]) -> str:
+    """Why the broker cannot run under its account here, tried by a child that ends at once; empty when it can."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        told = ""
+        try:
+            _become(order)
+        except OSError as error:
+            told = f"{error.strerror}: {error.filename}"
+        except BaseException as error:  # noqa: BLE001 - this child may not go on in any case
+            told = repr(error)
+        os.write(write, told.encode()[:2000])
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as answer:  # noqa: PTH123 - a descriptor
+        told = answer.read().decode(errors="replace")
+    os.waitpid(child, 0)
+    return told
 
 
 def _tie_to(keeper: int) -> None:
@@ -84,7 +186,17 @@ class Keeper:
     def start(self) -> None:
         """Start the broker in a session of its own, so that the terminal's Ctrl-C does not reach it."""
         keeper = os.getpid()
-        with open(self.order["output"], "ab") as output:  # noqa: PTH123 - a plain descriptor is all it takes
+        order = self.order
+        if order["account"] and (why := _why_not(order)):
+            order["account"] = None
+            _say(as_root=why)
+
+        def before_its_program() -> None:
+            _become(order)
+            _tie_to(keeper)  # in this order: who becomes another is tied to nobody
+
+        how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(order["output"], how, 0o644), "ab") as output:  # noqa: PTH123 - a plain descriptor will do
             broker = subprocess.Popen(
                 self.order["command"],
                 cwd=self.order["cwd"],
@@ -93,7 +205,7 @@ class Keeper:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=lambda: _tie_to(keeper),  # safe: this process has one thread
+                preexec_fn=before_its_program,  # safe: this process has one thread
             )
         self.main = broker.pid
         broker.returncode = 0  # reaped by us, not by subprocess
@@ -200,6 +312,15 @@ class Keeper:
                 if not said:
                     watched.remove(0)
 
+    def bring_files(self) -> None:
+        """Move what it wrote elsewhere to where it is kept, also when we alone are left; links stay links."""
+        if self.order["bring_to"]:
+            left = shutil.ignore_patterns("data-*")
+            here, there = self.order["cwd"], self.order["bring_to"]
+            with contextlib.suppress(OSError, shutil.Error):
+                shutil.copytree(here, there, symlinks=True, ignore=left, dirs_exist_ok=True)
+                shutil.rmtree(here, ignore_errors=True)
+
 
 def main() -> None:
     """Keep the broker described in the first line of standard input (JSON)."""
@@ -212,9 +333,14 @@ def main() -> None:
         line += said
     keeper = Keeper(json.loads(line))
     try:
-        keeper.keep()
+        try:
+            keeper.keep()
+        finally:
+            keeper.bring_files()
     except OSError as error:
         _say(error=f"{error.strerror or error}: {error.filename or keeper.order['command'][0]}")
+    except (subprocess.SubprocessError, ValueError) as error:
+        _say(error=f"{error} (network namespace {keeper.order['namespace'] or 'of ours'})")
 
 
 if __name__ == "__main__":

@@ -13,22 +13,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-import psutil
-
+from battlebrokers.contenders.account import UNPRIVILEGED, Account, account_of
 from battlebrokers.contenders.availability import ENGINE, Available, Missing, availability
 from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
 from battlebrokers.contenders.companions import companion_contender, companion_ports
 from battlebrokers.contenders.configuration import Configuration, Templates, TlsServerFiles, put_together
 from battlebrokers.contenders.contained import Contained
 from battlebrokers.contenders.container_wires import container_wires
-from battlebrokers.contenders.containers import compose_command, container_command, namespace_command
+from battlebrokers.contenders.containers import compose_command, container_command
 from battlebrokers.contenders.dialogue import registration_of, scripts_of
 from battlebrokers.contenders.handshake import must_accept
 from battlebrokers.contenders.neighbours import Neighbours, is_here
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
+from battlebrokers.contenders.reach import paths_needed
 from battlebrokers.contenders.reader import split_host
-from battlebrokers.contenders.readiness import all_accept, question_for
+from battlebrokers.contenders.readiness import all_accept, owns, question_for
 from battlebrokers.contenders.running import REACH_TIMEOUT_S, RunningContender
 from battlebrokers.contenders.spec import Contender, Profile
 from battlebrokers.contenders.template import render
@@ -47,6 +47,7 @@ SEARCHED_LINES = 100
 POLL_S = 0.02
 READ_LOG_S = 0.5
 
+_NOT_ALLOWED = re.compile(r"permission denied|eacces|not permitted", re.IGNORECASE)
 _PORT_TAKEN = re.compile(r"already in use|address in use|eaddrinuse", re.IGNORECASE)
 
 
@@ -127,11 +128,11 @@ def start_described(
         found = {name: path for name, path in here.found.items() if name != ENGINE}
         known = {
             **found,
-            **(tls.values() if tls is not None else {}),
             **ports_beside,
             "host": contender.run.host or host,
         }
-        start = Start(here, templates, known, folder, host, given_up)
+        tls_files = tls.values() if tls is not None else {}
+        start = Start(here, templates, known, folder, host, given_up, tls_files, account_of(contender))
         running = _start_main(contender, profile, start, beside, listener)
         undo.pop_all()
         running.known = {**running.known, **ports_beside}
@@ -148,6 +149,8 @@ class Start:
     folder: Path
     host: str
     given_up: Callable[[], bool]
+    tls_files: Mapping[str, str]
+    account: Account | None
 
 
 def _start_main(
@@ -160,17 +163,20 @@ def _start_main(
     while True:
         attempts_left -= 1
         place = Place(
-            start.folder, host, start.templates.ports, contender.logs, fixed, held_there=not contender.run.namespace
-        )
-        values = {**start.known, **place.values()}
+            start.folder, host, start.templates.ports, contender.logs, fixed,
+            held_there=not contender.run.namespace, account=start.account,
+        )  # fmt: skip
+        values = {**start.known, **place.lend(start.tls_files), **place.values()}
         configuration = _as_run(contender, start, start.templates.filled(values), place)
         try:
             contained = _contained(contender, start, place)
-            process = _start(contender, configuration, place, contained, listener, start.given_up)
+            process = _start(contender, configuration, place, contained, listener, start)
         except _NotReadyError as failure:
             if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(SEARCHED_LINES)])):
                 continue
             raise _failure(contender, place, str(failure)) from None
+        if process.as_root:
+            configuration = replace(configuration, account="")
         credentials = contender.credentials
         return RunningContender(
             name=contender.name,
@@ -191,8 +197,14 @@ def _start_main(
             beside=beside,
             contained=contained,
             process=process,
+            warnings=_warnings(contender, process.as_root or place.as_root),
             place=place,
         )
+
+
+def _warnings(contender: Contender, as_root: str) -> list[str]:
+    """What is not as it should be with one that runs; `as_root` tells why it is root, if it should not be."""
+    return [f"{contender.name} runs as root: it cannot run as {UNPRIVILEGED} here ({as_root})"] if as_root else []
 
 
 def _addresses(host: str, ports: Mapping[str, int]) -> dict[str, str]:
@@ -213,15 +225,17 @@ def _as_run(contender: Contender, start: Start, configuration: Configuration, pl
             host=start.known["host"],
             published={numbers[port]: inside for port, inside in contender.ports.items()},
             env=configuration.env,
-            mounts={inside: render(path, {**start.known, **place.values()}) for inside, path in run.mounts.items()},
+            mounts={
+                inside: place.own(render(path, {**start.known, **place.values()}))
+                for inside, path in run.mounts.items()
+            },
         )
         return replace(configuration, command=tuple(command), env={})
     if contained is not None:
         command = compose_command(contained.engine, contained.name, contained.compose_file)
         return replace(configuration, command=tuple(command))
-    if run.namespace:
-        return replace(configuration, command=tuple(namespace_command(run.namespace, configuration.command)))
-    return configuration
+    account = place.account.name if place.account is not None else ""
+    return replace(configuration, namespace=run.namespace, account=account)
 
 
 def _contained(contender: Contender, start: Start, place: Place) -> Contained | None:
@@ -230,7 +244,7 @@ def _contained(contender: Contender, start: Start, place: Place) -> Contained | 
     if not run.container and not run.compose:
         return None
     name = f"bb-{contender.name}-{place.ports.numbers[next(iter(contender.ports))]}"
-    file = render(run.compose, {**start.known, **place.values()}) if run.compose else ""
+    file = place.own(render(run.compose, {**start.known, **place.values()})) if run.compose else ""
     return Contained(start.here.found.get(ENGINE, ""), name, file)
 
 
@@ -287,22 +301,22 @@ def _start(
     place: Place,
     contained: Contained | None,
     listener: Listener | None,
-    given_up: Callable[[], bool],
+    start: Start,
 ) -> KeptProcess:
     """A process that answers; when it does not, or we are interrupted, all of it is gone again."""
     try:
         if listener is not None:
             listener.before_start(wires_of(contender, place.ports.numbers, place.host))
-        process = place.start(configuration, contender.stop)
+        process = place.start(configuration, contender.stop, paths_needed(contender, start.here.found))
         try:
             if listener is not None:
                 listener.after_start()
                 if contained is not None:
                     for wire in container_wires(
-                        contender, contained, lambda: process.poll() is None and not given_up()
+                        contender, contained, lambda: process.poll() is None and not start.given_up()
                     ):
                         listener.inside(wire)
-            _wait_until_ready(process, contender, configuration.endpoints, place, given_up)
+            _wait_until_ready(process, contender, configuration.endpoints, place, start.given_up)
         except Interrupted:
             process.give_up(GIVEN_UP_S)
             raise
@@ -340,13 +354,13 @@ def _wait_until_ready(
             raise Interrupted("interrupted while the broker was starting; nothing was measured")
         if all_accept(endpoints):
             port = question.url.port
-            if not elsewhere and not question.datagrams and not _owns(process, port):
+            if not elsewhere and not question.datagrams and not owns(process, port):
                 raise _NotReadyError(f"port {port} is another process's (address already in use)")
             why = question.ask()
             if not why and not elsewhere and "coap" in endpoints:
                 # no connection tells whether somebody is there, and some brokers go on without this port
                 port = parse_broker_url(endpoints["coap"], key="coap").port
-                why = "" if _owns(process, port, datagrams=True) else f"it does not listen for datagrams on port {port}"
+                why = "" if owns(process, port, datagrams=True) else f"it does not listen for datagrams on port {port}"
             if not why and process.poll() is None:
                 return
         if now >= read_log_at:
@@ -359,31 +373,6 @@ def _wait_until_ready(
     raise _NotReadyError(f"not ready after {contender.ready.within_s:g} s: {why}")
 
 
-def _owns(process: KeptProcess, port: int, *, datagrams: bool = False) -> bool:
-    """Whether one of its processes listens on the port; true when the system does not let us see."""
-    kind, status = ("udp", psutil.CONN_NONE) if datagrams else ("tcp", psutil.CONN_LISTEN)
-    for pid in process.pids():
-        try:
-            if _lives_elsewhere(pid):
-                return True
-            connections = psutil.Process(pid).net_connections(kind=kind)
-        except psutil.AccessDenied:
-            return True
-        except psutil.NoSuchProcess:
-            continue
-        if any(each.status == status and each.laddr.port == port for each in connections):
-            return True
-    return False
-
-
-def _lives_elsewhere(pid: int) -> bool:
-    """Whether it has a network of its own, where nobody else can have taken its port and where we cannot look."""
-    try:
-        return Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
-    except OSError:
-        return False
-
-
 def _told(status: int) -> str:
     return f"status {status}" if status >= 0 else f"signal {-status}"
 
@@ -394,6 +383,8 @@ def _failure(contender: Contender, place: Place, why: str) -> ContenderError:
     hint = next((each.hint for each in contender.hints if any(re.search(each.match, line) for line in lines)), "")
     if not hint and _PORT_TAKEN.search("\n".join([why, *lines])):
         hint = "Something else listens on its ports; end that, or try again."
+    if not hint and place.account is not None and any(_NOT_ALLOWED.search(line) for line in lines):
+        hint = f"It ran as {place.account.name}. What must be root says so in its file: `run: {{as_root: true}}`."
     return ContenderError(
         f"{contender.name} did not start: {why}\n  its last lines:\n{told}",
         hint=hint or f"Its configuration and logs are in {place.folder}.",

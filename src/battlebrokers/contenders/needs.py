@@ -13,16 +13,21 @@ PackageManager = Literal["apt", "dnf", "apk", "brew", "pip", "pip-own", "npm", "
 """`pip-own` is a virtual environment of the contender's own; `npm-overrides` pins what its packages depend on."""
 
 
-def _a_regex_with_one_group(pattern: str) -> str:
+def _a_regex(pattern: str) -> str:
     try:
-        groups = re.compile(pattern).groups
+        re.compile(pattern)
     except re.error as error:
         raise ValueError(f"is not a regular expression: {error}") from None
-    if groups != 1:
+    return pattern
+
+
+def _a_regex_with_one_group(pattern: str) -> str:
+    if re.compile(_a_regex(pattern)).groups != 1:
         raise ValueError("needs exactly one (group)")
     return pattern
 
 
+Regex = Annotated[str, AfterValidator(_a_regex)]
 OneGroup = Annotated[str, AfterValidator(_a_regex_with_one_group)]
 
 
@@ -54,6 +59,7 @@ class VersionSource(Strict):
     command: list[str] | None = None
     glob: str | None = None
     file: str | None = None
+    """A file of a module it needs, such as `${NAME}/package.json`."""
     python: str | None = None
     match: OneGroup = r"(\d+(?:\.\d+)+\S*)"
 

@@ -29,7 +29,12 @@ _LOOK_S = 0.01
 
 
 class KeptProcess:
-    """One broker process with everything it starts; ends with us even if we are killed."""
+    """One broker process with everything it starts; ends with us even if we are killed.
+
+    With an `account` (user and group by number, given by root) it runs under that one and can reach the paths `needed`
+    and `named` in folders the account may not enter; where those needed cannot be had it stays what we are.
+    `namespace` is the file of a network namespace. Once it has ended, what lies in `cwd` is moved to `bring_to`.
+    """
 
     def __init__(
         self,
@@ -40,6 +45,11 @@ class KeptProcess:
         output: Path,
         stop_signal: int,
         stop_within_s: float,
+        account: tuple[int, int] | None = None,
+        needed: Sequence[str] = (),
+        named: Sequence[str] = (),
+        namespace: str = "",
+        bring_to: Path | None = None,
     ) -> None:
         order = {
             "command": list(command),
@@ -49,9 +59,16 @@ class KeptProcess:
             "stop_signal": stop_signal,
             "stop_within_s": stop_within_s,
             "parent": os.getpid(),
+            "account": account,
+            "needed": list(needed),
+            "named": list(named),
+            "namespace": namespace,
+            "bring_to": "" if bring_to is None else str(bring_to),
         }
         self.pid = 0
         self.exit_status: int | None = None
+        self.as_root = ""
+        """Why it runs as root although an account was given; empty when it does not."""
         self._stop_within_s = stop_within_s
         self._lock = threading.Lock()
         self._unread = b""
@@ -138,6 +155,7 @@ class KeptProcess:
                 facts = json.loads(line)
                 self.pid = facts.get("pid", self.pid)
                 self.exit_status = facts.get("exit", self.exit_status)
+                self.as_root = facts.get("as_root", self.as_root)
                 error = facts.get("error", error)
             timeout_s = 0.0
         return error

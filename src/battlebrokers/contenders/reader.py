@@ -5,6 +5,7 @@ Called by `lifecycle`, `availability` and the command line. Adding a broker is a
 
 from __future__ import annotations
 
+import errno
 import types
 import typing
 from functools import cache
@@ -26,6 +27,8 @@ SPECS = Path(__file__).parent / "specs"
 KeyPath = tuple[str | int, ...]
 KeyMistake = tuple[KeyPath, str, str]
 """Where in the file, what is wrong, what to do."""
+
+_OUTSIDE = "it is outside the folder of this file"
 
 _TEXTS = ("files", "append", "append_with_client_ca")
 """Keys whose values are texts of configuration files."""
@@ -137,7 +140,7 @@ def _with_files(document: Document) -> dict[str, Any]:
 
     A list of texts and files is one text.
     """
-    folders = [Path(document.where).parent, SPECS]
+    own = Path(document.where).parent
 
     def text_of(value: Any, path: KeyPath) -> Any:
         if isinstance(value, list):
@@ -145,12 +148,16 @@ def _with_files(document: Document) -> dict[str, Any]:
             return "".join(texts) if all(isinstance(text, str) for text in texts) else value
         if not isinstance(value, dict) or list(value) != ["file"] or not isinstance(value["file"], str):
             return value
-        for folder in folders:
+        name: str = value["file"]
+        for folder in (own, SPECS):
             try:
-                return (folder / value["file"]).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
+                return _text_beside(folder, name)
+            except FileNotFoundError as error:
+                why = error.strerror
+            except (OSError, ValueError) as error:
                 why = getattr(error, "strerror", None) or str(error)
-        document.mistake(path, f"{value['file']} cannot be read: {why}", "it is looked for beside this file")
+                break
+        document.mistake(path, f"{name} cannot be read: {why}", "it is looked for beside this file, and nowhere above")
         return ""
 
     def texts_of(part: Any, path: KeyPath) -> Any:
@@ -167,6 +174,17 @@ def _with_files(document: Document) -> dict[str, Any]:
     if isinstance(data.get("profiles"), dict):
         data["profiles"] = {name: filled(part, ("profiles", name)) for name, part in data["profiles"].items()}
     return data
+
+
+def _text_beside(folder: Path, name: str) -> str:
+    """The text of a file in this folder or below it, links followed; raises OSError for any other."""
+    top = folder.resolve()
+    place = (top / name).resolve()
+    if not place.is_relative_to(top):
+        raise PermissionError(errno.EPERM, _OUTSIDE, name)
+    if place.exists() and not place.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", name)
+    return place.read_text(encoding="utf-8")
 
 
 def _written_path(path: KeyPath, data: Any) -> KeyPath:

@@ -10,9 +10,13 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
 
 from battlebrokers.contenders.broker_url import BrokerUrl, parse_broker_url
 from battlebrokers.contenders.handshake import accepts, greet
+from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.spec import Contender
 
 _ANSWER_S = 5.0
@@ -60,6 +64,31 @@ def all_accept(endpoints: Mapping[str, str], timeout_s: float = _ACCEPT_S) -> bo
     """Whether every endpoint with connections accepts one."""
     urls = [parse_broker_url(url, key=key) for key, url in endpoints.items()]
     return all(accepts(url.host, url.port, timeout_s) for url in urls if url.connects)
+
+
+def owns(process: KeptProcess, port: int, *, datagrams: bool = False) -> bool:
+    """Whether one of its processes listens on the port; true when the system does not let us see."""
+    kind, status = ("udp", psutil.CONN_NONE) if datagrams else ("tcp", psutil.CONN_LISTEN)
+    for pid in process.pids():
+        try:
+            if _lives_elsewhere(pid):
+                return True
+            connections = psutil.Process(pid).net_connections(kind=kind)
+        except psutil.AccessDenied:
+            return True
+        except psutil.NoSuchProcess:
+            continue
+        if any(each.status == status and each.laddr.port == port for each in connections):
+            return True
+    return False
+
+
+def _lives_elsewhere(pid: int) -> bool:
+    """Whether it has a network of its own, where nobody else can have taken its port and where we cannot look."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+    except OSError:
+        return False
 
 
 def _get(url: BrokerUrl, path: str, headers: dict[str, str], statuses: list[int]) -> str:

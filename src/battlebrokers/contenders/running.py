@@ -70,6 +70,8 @@ class RunningContender:
     """When we came: what others' containers printed before is not about us."""
     printed: dict[str, bytes] = field(default_factory=dict, repr=False)
     """Once it is stopped: what its services printed in containers, the last of it."""
+    warnings: list[str] = field(default_factory=list, repr=False)
+    """What the user should know of how it runs here, in sentences."""
     stopped: bool = field(default=False, repr=False)
     place: Place | None = field(default=None, repr=False)
 

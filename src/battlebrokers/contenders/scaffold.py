@@ -6,7 +6,8 @@ from battlebrokers.errors import InputError
 
 _TEMPLATE = """\
 # A contender file for BattleBrokers. Every key is explained in the reference, docs/reference/contender.md.
-# Check it with `bb brokers test NAME.yaml`; run it with `bb run SCENARIO --broker NAME.yaml`.
+# Check it with `bb brokers test NAME.yaml`; run it with `bb run SCENARIO --broker NAME.yaml`. Once it starts
+# programs you are asked first; --trust says yes.
 name: NAME
 about: One sentence about it.
 

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from battlebrokers.contenders.dialect import Expected, Register, Speak, expected
 from battlebrokers.contenders.model import Model
-from battlebrokers.contenders.needs import Need, PackageManager, VersionSource, version_key
+from battlebrokers.contenders.needs import Need, PackageManager, Regex, VersionSource, version_key
 from battlebrokers.contenders.services import Metrics, Pairing, Service
 from battlebrokers.contenders.strict import Name, Strict
 
@@ -97,15 +97,18 @@ class Run(Strict):
     container: str = ""
     """An image for Docker or Podman; `ports` are then those inside the container."""
     mounts: dict[str, str] = {}
-    """Path inside the container → path here."""
+    """Path inside the container → path here, in `${dir}`, `${data}` or `${specs}`."""
     compose: str = ""
-    """A compose file, with `ports` as it publishes them."""
+    """A compose file in `${dir}`, with `ports` as it publishes them."""
     external: bool = False
     """Somebody else runs it, at `ports` of the host given as NAME@HOST (when absent 127.0.0.1)."""
     namespace: str = ""
     """The network namespace (`ip netns`) the command runs in."""
     host: str = ""
     """Where it listens and is spoken to, when not 127.0.0.1; needed with `namespace`."""
+    as_root: bool = False
+    """It cannot do its work unless it is root. Without this, root starts the command as `nobody`; a container's or
+    compose file's client stays what we are, and whom a container runs as is told by its image."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Run:
@@ -200,7 +203,7 @@ class Stop(Strict):
 class FailureHint(Strict):
     """Advice for a line seen in the log of a start that failed."""
 
-    match: str
+    match: Regex
     hint: str
 
 
@@ -232,7 +235,7 @@ class Contender(Strict):
     beside: Annotated[dict[Name, Companion], BeforeValidator(_shipped)] = {}
     """What must run with it: a list of contenders, or name → contender or program."""
     files: dict[str, str] = {}
-    """What all profiles write: a text, {file: PATH} for the text of a file beside this one, or a list of these."""
+    """What all profiles write in `${dir}`: a text, {file: PATH} for that of a file beside this one, or a list."""
     profiles: dict[Profile, ProfileSpec] = {}
     tls: TlsSpec | None = None
     ready: Ready = Ready()
@@ -240,7 +243,7 @@ class Contender(Strict):
     services: dict[str, Annotated[Service, BeforeValidator(_processes_alone)]] = {}
     """Service → names of its processes, or all that is known of it; when absent one service has them all."""
     logs: list[str] = []
-    """Log files it writes itself (glob in its folder); what it prints is always kept."""
+    """Log files it writes itself (glob in `${dir}`, not above); what it prints is always kept."""
     hints: list[FailureHint] = []
     model: Model | None = None
     """What topics become in it; when absent every topic is a resource, `${resource}`, without attributes."""

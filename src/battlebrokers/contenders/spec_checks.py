@@ -8,6 +8,7 @@ from typing import Any
 from battlebrokers.contenders.dialect import REQUESTS, Register, Speak, Step
 from battlebrokers.contenders.dialect_checks import RUN_NAMES, KeyMistake, KeyPath, check_dialect, kept_by, names_used
 from battlebrokers.contenders.offers import protocol_of
+from battlebrokers.contenders.path_checks import path_checks
 from battlebrokers.contenders.spec import Contender
 from battlebrokers.contenders.template import names_in
 from battlebrokers.scenario.patterns import nearest
@@ -23,6 +24,7 @@ def cross_checks(contender: Contender, ports_of: Callable[[str], Sequence[str] |
     `ports_of` tells the names of a shipped contender's ports, None when there is no such contender.
     """
     port_names = [*contender.ports, *(contender.tls.ports if contender.tls is not None else [])]
+    yield from path_checks(contender)
     yield from _addresses(contender, port_names)
     if sum("*" in service.processes for service in contender.services.values()) != 1:
         yield ("services",), 'exactly one service must be ["*"]', "it takes every process no other service names"

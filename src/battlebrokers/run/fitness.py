@@ -33,14 +33,19 @@ def refuse_what_cannot_be_honoured(scenario: Scenario, broker: str, processes: i
             reasons.append(f"{processes} engine processes have {processes} memories (--processes 1)")
     else:
         contender = find_contender(broker)
-        # Who runs elsewhere need not be here, and tells nobody its version.
-        here = availability(contender) if not split_host(broker)[1] else None
+        offers = offers_of(contender)
+        reasons = [*_unoffered(scenario, offers), *_unheard(scenario, offers), *_beyond_links(scenario, offers)]
+        changes = bool(contender.capabilities.since)
+        if not changes:
+            reasons = [*_shortfalls(scenario, contender.able("unknown")), *reasons]
+        # Looking for it may run a program that tells its version: not for what is refused anyway. Who runs elsewhere
+        # need not be here, and tells nobody its version.
+        here = availability(contender) if not (reasons or split_host(broker)[1]) else None
         if isinstance(here, Missing):
             raise EnvironmentNotReady(f"{contender.name} cannot run here: {here.what} is missing", hint=here.hint)
-        offers = offers_of(contender)
-        able = contender.able(here.version if here is not None else "unknown")
-        reasons = [*_shortfalls(scenario, able), *_unoffered(scenario, offers), *_unheard(scenario, offers)]
-        reasons += _beyond_links(scenario, offers)
+        if changes:
+            able = contender.able(here.version if here is not None else "unknown")
+            reasons = [*_shortfalls(scenario, able), *reasons]
     if reasons:
         raise InputError(
             f"{broker} cannot honour {scenario.name}: {'; '.join(reasons)}",

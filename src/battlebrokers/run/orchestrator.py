@@ -181,6 +181,8 @@ class Orchestrator:
             shutil.rmtree(place, ignore_errors=True)
             raise
         self._contender = contender
+        for warning in contender.warnings:
+            self._say(warning)
         try:
             self._logbook.contender_came(contender)
             self._reserve = Reserve(place, self._needs().last_bytes)

@@ -122,6 +122,7 @@ class Plan:
         for fleet in self._fleets:
             if (fleet.fleet.protocol or "mqtt") == protocol:
                 yield from ((fleet.first_number + place, *fleet.topics(place)) for place in range(fleet.count))
+
     @property
     def device_groups(self) -> Iterator[Iterator[DevicePlan]]:
         """The devices, fleet by fleet."""

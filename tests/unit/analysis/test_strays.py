@@ -70,6 +70,8 @@ def test_who_expects_something_of_wrong_topic_decides(make_run):
     made = make_run(expect=["wrong_topic < 5"]).healthy()
     made.ledger(expected=0, wrong_topic=3)
     assert summary_of(made).verdict == "PASS"
+
+
 def test_a_flood_that_was_not_recorded_whole_voids_a_run_and_is_counted(make_run):
     counters = {"received": 5_000_000, "arrivals_not_recorded": 4_000_000, "oversized": 2}
     conclusion = draw_conclusion(make_run(counters=counters).healthy().write())

@@ -77,3 +77,22 @@ def test_the_hint_fits_the_package_manager_that_is_here(tmp_path: Path, monkeypa
     apt.write_text("#!/bin/sh\n")
     apt.chmod(0o755)
     assert install_hint(contender).endswith("apt-get install -y --no-install-recommends fake")
+
+
+def test_a_version_is_not_read_from_where_a_link_in_a_module_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "secret.json").write_text('{"version": "1.2.3"}')
+    aedes = find_contender("aedes-redis")
+    module = installation_of(aedes) / "node_modules" / "aedes"
+    for name in ("aedes", "mqemitter-redis", "aedes-persistence-redis"):
+        (module.parent / name).mkdir(parents=True)
+        (module.parent / name / "package.json").write_text('{"version": "4.5.6"}')
+    here = availability(aedes)
+    if isinstance(here, Missing):
+        pytest.skip(f"{here.what} is missing")
+    assert here.version == "4.5.6"
+    (module / "package.json").unlink()
+    (module / "package.json").symlink_to(tmp_path / "secret.json")
+    assert availability(aedes) == Available("unknown", here.path, here.found)

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from battlebrokers.contenders.containers import compose_command, container_command, namespace_command
+from battlebrokers.contenders.containers import compose_command, container_command
 from support.waiting import until
 
 
@@ -25,10 +25,6 @@ def test_a_container_publishes_its_ports_where_we_look_and_leaves_nothing() -> N
         *("--publish", "127.0.0.1:4711:1883/tcp", "--publish", "127.0.0.1:4711:1883/udp"),
         *("--volume", "/tmp/it/thing.conf:/etc/thing.conf", "--env", "A=b c", "vendor/thing:1.2", "--verbose"),
     ]
-
-
-def test_a_namespace_stands_before_the_command() -> None:
-    assert namespace_command("blue", ["mosquitto", "-v"]) == ["ip", "netns", "exec", "blue", "mosquitto", "-v"]
 
 
 def test_a_composition_is_taken_down_after_it_was_told_to_end(tmp_path: Path) -> None:

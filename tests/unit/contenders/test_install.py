@@ -96,7 +96,9 @@ def test_a_python_program_may_have_an_environment_of_its_own(tmp_path: Path, mon
         packed.writestr("thing-3.4.dist-info/METADATA", "Metadata-Version: 2.1\nName: thing\nVersion: 3.4\n")
         packed.writestr("thing-3.4.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         packed.writestr("thing-3.4.dist-info/RECORD", "")
-    contender = parse_contender(THING.format(kind="python", install=f"{{pip-own: [{wheel}]}}"), "thing.yaml")
+    contender = parse_contender(THING.format(kind="python", install="{pip-own: [thing]}"), "thing.yaml")
+    # A file may not name a local package; here one stands for the registry.
+    contender = contender.model_copy(update={"install": {"pip-own": [str(wheel)]}})
     missing = availability(contender)
     assert isinstance(missing, Missing)
     assert missing.hint == "bb brokers install thing"

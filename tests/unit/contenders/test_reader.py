@@ -142,6 +142,10 @@ def test_a_signal_must_exist() -> None:
     assert "is not a signal name" in mistakes_of(MOSQUITTO.replace("signal: TERM", "signal: TREM"))
 
 
+def test_a_hint_is_looked_for_by_a_regular_expression() -> None:
+    assert "is not a regular expression" in mistakes_of(MOSQUITTO + 'hints: [{match: "(", hint: x}]\n')
+
+
 def test_a_version_pattern_needs_one_group() -> None:
     assert "needs exactly one (group)" in mistakes_of(MOSQUITTO.replace(r"version (\S+)", r"version \S+"))
 
