@@ -83,7 +83,7 @@ def start_contender(
     if is_url(name_or_url):
         url = parse_broker_url(name_or_url)
         if listener is not None and url.transport == "memory":
-            raise UsageError(f"{url.url} has no wire to capture", hint="Leave out --capture.")
+            raise UsageError(f"{url.shown} has no wire to capture", hint="Leave out --capture.")
         if listener is not None:
             listener.before_start(wires_of_url(url))
         return _look_at(url)
@@ -240,7 +240,7 @@ class _NotReadyError(Exception):
 
 def _look_at(url: BrokerUrl) -> RunningContender:
     if url.connects:
-        must_accept(url.host, url.port, url.url, REACH_TIMEOUT_S)
+        must_accept(url.host, url.port, url.shown, REACH_TIMEOUT_S)
     return RunningContender(
         name=url.place if url.transport != "memory" else url.protocol,
         version="unknown",
@@ -259,7 +259,7 @@ def _visit(contender: Contender, host: str, listener: Listener | None) -> Runnin
     for key, text in endpoints.items():
         url = parse_broker_url(text, key=key)
         if url.connects:
-            must_accept(url.host, url.port, f"{contender.name} at {url.url}", REACH_TIMEOUT_S)
+            must_accept(url.host, url.port, f"{contender.name} at {url.shown}", REACH_TIMEOUT_S)
     why = question_for(contender, endpoints, contender.ports).ask()
     if why:
         raise ContenderError(f"{contender.name} at {host} is not ready: {why}", hint="Is it the right host?")
