@@ -21,7 +21,12 @@ from battlebrokers.contenders.companions import companion_contender, companion_p
 from battlebrokers.contenders.configuration import Configuration, Templates, TlsServerFiles, put_together
 from battlebrokers.contenders.contained import Contained
 from battlebrokers.contenders.container_wires import container_wires
-from battlebrokers.contenders.containers import compose_command, container_command, namespace_command
+from battlebrokers.contenders.containers import (
+    compose_command,
+    container_command,
+    namespace_command,
+    secret_environment,
+)
 from battlebrokers.contenders.dialogue import registration_of, scripts_of
 from battlebrokers.contenders.handshake import must_accept
 from battlebrokers.contenders.neighbours import Neighbours, is_here
@@ -215,7 +220,7 @@ def _as_run(contender: Contender, start: Start, configuration: Configuration, pl
             env=configuration.env,
             mounts={inside: render(path, {**start.known, **place.values()}) for inside, path in run.mounts.items()},
         )
-        return replace(configuration, command=tuple(command), env={})
+        return replace(configuration, command=tuple(command), env=secret_environment(configuration.env))
     if contained is not None:
         command = compose_command(contained.engine, contained.name, contained.compose_file)
         return replace(configuration, command=tuple(command))

@@ -20,6 +20,7 @@ from battlebrokers.contenders.process import KeptProcess
 from battlebrokers.contenders.reader import SPECS
 from battlebrokers.contenders.spec import Stop
 from battlebrokers.secrets import masked_document
+from battlebrokers.visible import visible
 
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
 """All a broker sees of our environment: stray settings must not change what is measured."""
@@ -96,7 +97,7 @@ class Place:
                     lines += [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
             except OSError:
                 continue
-        return [masked_document(line) for line in lines[-count:]]
+        return [visible(masked_document(line)) for line in lines[-count:]]
 
     def close(self) -> None:
         """Give back ports and disk. May be called twice."""

@@ -25,6 +25,7 @@ from battlebrokers.protocols.base import Failure
 from battlebrokers.protocols.script import Known, Say, Script
 from battlebrokers.scenario.plan import ClientPlan, DevicePlan, Plan
 from battlebrokers.secrets import masked_document, masked_text, remember_named
+from battlebrokers.visible import visible
 
 if TYPE_CHECKING:
     from battlebrokers.contenders.dialogue import Registration
@@ -240,9 +241,9 @@ class Controller:
         told = f"{what}: {detail}" if detail else f"{self.listed} listed" if kind == "list" else ""
         self._record(kind, who, started_ns, outcome, reason, told)
         if detail:
-            said = answer[:_TOLD_BYTES].decode("utf-8", "replace").strip()
+            said = masked_document(visible(answer[:_TOLD_BYTES].decode("utf-8", "replace").strip()))
             raise ContenderError(
-                masked_text(f"{what} failed: {detail}" + (f"; it said: {masked_document(said)}" if said else "")),
+                masked_text(f"{what} failed: {detail}" + (f"; it said: {said}" if said else "")),
                 hint="Its file says how it wants to be registered with; `register` is the part to look at.",
             )
 

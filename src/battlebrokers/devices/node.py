@@ -15,6 +15,7 @@ from battlebrokers.protocols.backoff import backoff_delays
 from battlebrokers.protocols.base import Failure, Link
 from battlebrokers.scenario.plan import AwayPlan, ConnectionPlan
 from battlebrokers.secrets import masked_text
+from battlebrokers.visible import visible
 
 NO_REASON = -1
 """Nobody gave one: neither a code of the broker's, nor a `Failure`."""
@@ -65,7 +66,7 @@ class Node:
             opened = await self.link.open()
         except LinkError as error:
             self._operation("connect", started_ns, outcome_of(error.code), reason=error.code, detail=error.message)
-            self.refusal = self._masked(error.message)
+            self.refusal = visible(self._masked(error.message))
             return False
         self.session_s = self._connection.lasts_s(opened.session_expiry_s)
         self._operation(

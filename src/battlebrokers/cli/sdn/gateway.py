@@ -14,6 +14,7 @@ import typer
 from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url
 from battlebrokers.errors import ExitCode, UsageError
+from battlebrokers.output import echo
 
 
 @sdn_app.command("gateway")
@@ -73,5 +74,5 @@ def gateway(
 
 
 def _say(words: str) -> None:
-    typer.echo(words)
+    echo(words)
     sys.stdout.flush()
