@@ -309,7 +309,7 @@ def masked_values(value: Any, *, name: str = "") -> Any:
 def masked_setting(text: str) -> str:
     """`key=value` as options take it: the value is masked where the key, or a key inside the value, is secret."""
     path, equals, value = text.partition("=")
-    if not equals:
+    if not equals or "://" in path:
         return masked_text(text)
     if is_secret_name(path.strip().rpartition(".")[2]) and not _is_mapping(value):
         return text if holds_only_variables(value) else f"{path}={MASK}"

@@ -15,18 +15,13 @@ from typing import Protocol
 
 import psutil
 
+from battlebrokers.contenders import containers
 from battlebrokers.contenders.availability import ENGINE, Available, Missing, availability
 from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
 from battlebrokers.contenders.companions import companion_contender, companion_ports
 from battlebrokers.contenders.configuration import Configuration, Templates, TlsServerFiles, put_together
 from battlebrokers.contenders.contained import Contained
 from battlebrokers.contenders.container_wires import container_wires
-from battlebrokers.contenders.containers import (
-    compose_command,
-    container_command,
-    namespace_command,
-    secret_environment,
-)
 from battlebrokers.contenders.dialogue import registration_of, scripts_of
 from battlebrokers.contenders.handshake import must_accept
 from battlebrokers.contenders.neighbours import Neighbours, is_here
@@ -210,7 +205,7 @@ def _as_run(contender: Contender, start: Start, configuration: Configuration, pl
     contained = _contained(contender, start, place)
     if run.container and contained is not None:
         numbers = place.ports.numbers
-        command = container_command(
+        command = containers.container_command(
             contained.engine,
             contained.name,
             run.container,
@@ -220,12 +215,12 @@ def _as_run(contender: Contender, start: Start, configuration: Configuration, pl
             env=configuration.env,
             mounts={inside: render(path, {**start.known, **place.values()}) for inside, path in run.mounts.items()},
         )
-        return replace(configuration, command=tuple(command), env=secret_environment(configuration.env))
+        return replace(configuration, command=tuple(command), env=containers.secret_environment(configuration.env))
     if contained is not None:
-        command = compose_command(contained.engine, contained.name, contained.compose_file)
+        command = containers.compose_command(contained.engine, contained.name, contained.compose_file)
         return replace(configuration, command=tuple(command))
     if run.namespace:
-        return replace(configuration, command=tuple(namespace_command(run.namespace, configuration.command)))
+        return replace(configuration, command=tuple(containers.namespace_command(run.namespace, configuration.command)))
     return configuration
 
 
