@@ -317,4 +317,4 @@ def masked_setting(text: str) -> str:
 
 
 def _is_mapping(value: str) -> bool:
-    return value.lstrip().startswith(("{", "["))
+    return value.lstrip().startswith("{")

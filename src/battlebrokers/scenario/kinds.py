@@ -170,10 +170,12 @@ def _credential(value: object) -> str:
 def _password(value: object) -> Secret:
     if isinstance(value, Secret):
         return value
+    if not isinstance(value, str):
+        raise QuantityError("must be text", hint="quote it")  # and not what it is: that may be the password
     try:
         return Secret(_credential(value))
     except QuantityError as error:
-        if error.message.startswith("the environment"):
+        if not error.message.endswith("is not a variable here"):
             raise
         # What braces hold may be a piece of the password.
         hint = "{index}, {number}, {fleet}, {device}, {client} and {env:NAME} are"
