@@ -17,6 +17,7 @@ from hypothesis import settings
 from battlebrokers.contenders.availability import Missing, availability
 from battlebrokers.contenders.reader import find_contender
 from battlebrokers.sdn.lab.open_vswitch import what_is_missing
+from battlebrokers.secrets import forget_all
 from battlebrokers.tables.run_folder import RunFolder
 from support.ports import free_port as find_free_port
 from support.steadiness import Failure, append_failure, without_group
@@ -126,6 +127,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return reason.removeprefix("Skipped: ")
+
+
+@pytest.fixture(autouse=True)
+def _no_known_secrets() -> Iterator[None]:
+    """What one test plants is not masked in the texts of the next."""
+    yield
+    forget_all()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,6 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from battlebrokers.visible import visible
+
 
 class ExitCode(IntEnum):
     """What `bb` tells the shell."""
@@ -76,7 +78,7 @@ class Mistake:
         place = f"{self.where}:{self.line}" if self.line else self.where
         path = f" {self.path}:" if self.path else ""
         hint = f" ({self.hint})" if self.hint else ""
-        return f"{place}:{path} {self.message}{hint}"
+        return visible(f"{place}:{path} {self.message}{hint}")
 
 
 class ScenarioError(InputError):

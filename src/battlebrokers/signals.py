@@ -21,6 +21,8 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from battlebrokers import leftovers
+from battlebrokers.secrets import masked_text
+from battlebrokers.visible import visible
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 130
@@ -218,6 +220,7 @@ def _statement(kept_by: list[Callable[[], str]]) -> str:
 def _tell_end(kept_words: str) -> None:
     # A progress bar hides the cursor, and has no time to show it again.
     cursor = "\x1b[?25h" if os.isatty(2) else ""
-    words = f"{cursor}\ninterrupted again, ended at once: {kept_words or 'nothing was measured'}\n"
+    kept_words = visible(masked_text(kept_words)) or "nothing was measured"
+    words = f"{cursor}\ninterrupted again, ended at once: {kept_words}\n"
     with contextlib.suppress(OSError):
         os.write(2, words.encode(errors="replace"))

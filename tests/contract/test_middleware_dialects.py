@@ -98,7 +98,7 @@ async def registered(spec: str, protocol: str, ports: dict[str, int], folder: Pa
         anchor_monotonic_ns=0,
         anchor_wall_ns=0,
         username=contender.credentials[0],
-        password=contender.credentials[1],
+        password=contender.credentials[1].reveal() if contender.credentials[1] else None,
         scripts=dict(contender.scripts),
         known_by_all=known.by_all,
         known=known.nodes,

@@ -17,6 +17,7 @@ from battlebrokers.cli.interruption import interruptible
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Quiet, Runs, SparkMaster
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.output import echo
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.tables.manifest import Manifest
 from battlebrokers.tables.run_folder import RunFolder
@@ -43,7 +44,7 @@ def analyze(
             locked = contextlib.nullcontext() if "://" in (out or place) else analysis_lock(Path(out or place))
             with locked, Analyst.start(spark_master, idle=False) as analyst:
                 analyst.analyze(place, on_progress=progress.step, out=out)
-            typer.echo(out or place)
+            echo(out or place)
             return 0
         folder = resolve_run(reference, runs)
         _refuse_what_cannot_be_replaced(folder)

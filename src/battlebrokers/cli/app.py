@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 
 import typer
 from typer.exceptions import TyperException
@@ -25,6 +24,7 @@ from battlebrokers.cli.schema import schema
 from battlebrokers.cli.sdn import sdn_app
 from battlebrokers.cli.trace import explain, trace
 from battlebrokers.errors import BattleError, ExitCode
+from battlebrokers.output import complain, echo, print_errors_visibly
 
 app = typer.Typer(
     name="bb",
@@ -54,7 +54,7 @@ app.command("schema")(schema)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"bb {__version__}")
+        echo(f"bb {__version__}")
         raise typer.Exit
 
 
@@ -67,32 +67,33 @@ def _root(
 
 def run_command_line() -> None:
     """Run what was typed; every failure ends in one clear message and its exit code."""
+    print_errors_visibly()
     try:
         code = _called()
     except BattleError as error:
-        typer.echo(f"error: {error.message}", err=True)
+        echo(f"error: {error.message}", err=True)
         if error.hint:
-            typer.echo(f"hint: {error.hint}", err=True)
+            echo(f"hint: {error.hint}", err=True)
         sys.exit(error.exit_code)
     except TyperException as error:
         _show_usage(error)
         sys.exit(ExitCode.USAGE)
     except (KeyboardInterrupt, typer.Abort):
         kept = signals.kept()
-        typer.echo(f"interrupted: {kept}" if kept else "interrupted", err=True)
+        echo(f"interrupted: {kept}" if kept else "interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone (`bb list | head`): nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.PASS)
     except OSError as error:
-        typer.echo(f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", err=True)
-        _trace()
+        echo(f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", err=True)
+        _trace(error)
         sys.exit(ExitCode.ENVIRONMENT)
     except Exception as error:  # noqa: BLE001 - the last resort: no user ever meets a bare traceback
-        typer.echo(f"error: this is our bug: {type(error).__name__}: {error}", err=True)
-        typer.echo("hint: run again with BB_DEBUG=1 and send us what it prints.", err=True)
-        _trace()
+        echo(f"error: this is our bug: {type(error).__name__}: {error}", err=True)
+        echo("hint: run again with BB_DEBUG=1 and send us what it prints.", err=True)
+        _trace(error)
         sys.exit(ExitCode.BUG)
     sys.exit(code if isinstance(code, int) else ExitCode.PASS)
 
@@ -106,14 +107,13 @@ def _called() -> object:
 
 
 def _show_usage(error: TyperException) -> None:
-    """What Typer would print by itself: the usage line and what is wrong with the call."""
-    show = getattr(error, "show", None)
-    if show is not None:
-        show()
-    else:
-        typer.echo(f"error: {error.format_message()}", err=True)
+    """The usage line and what is wrong with the call; what was typed may hold anything."""
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        echo(f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n", err=True)
+    echo(f"error: {error.format_message()}", err=True)
 
 
-def _trace() -> None:
+def _trace(error: BaseException) -> None:
     if os.environ.get("BB_DEBUG"):
-        traceback.print_exc()
+        complain(error)

@@ -7,7 +7,6 @@ import secrets
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from battlebrokers import signals
 from battlebrokers.analysis.model import Summary
@@ -41,6 +40,7 @@ from battlebrokers.cli.options import (
 )
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import BattleError, ContenderError, ExitCode, Interrupted, UsageError
+from battlebrokers.output import PlainConsole, echo, echo_json
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.pipeline.jvm import find_java
 from battlebrokers.report.battle import print_battle
@@ -164,10 +164,10 @@ def battle(
         write_report([folder for folder, _ in fought], report)
     ranking = rank([summary for _, summary in fought])
     if as_json:
-        typer.echo(ranking_json(ranking, battle_id, report))
+        echo_json(ranking_json(ranking, battle_id, report))
     else:
-        print_battle(Console(highlight=False), ranking)
-        typer.echo(f"  report: {report}")
+        print_battle(PlainConsole(), ranking)
+        echo(f"  report: {report}")
     if interrupted:
         return ExitCode.INTERRUPTED
     codes = [exit_code(summary) for _, summary in fought]

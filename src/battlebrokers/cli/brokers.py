@@ -26,6 +26,7 @@ from battlebrokers.contenders.reader import contender_names, load_contenders
 from battlebrokers.contenders.scaffold import scaffold
 from battlebrokers.contenders.spec import Contender
 from battlebrokers.errors import BattleError, ExitCode, UsageError
+from battlebrokers.output import PlainConsole, echo, echo_json
 from battlebrokers.run.trial import Finding, Trial, stopped
 from battlebrokers.scratch import Scratch
 
@@ -41,7 +42,7 @@ def brokers(context: typer.Context, as_json: AsJson = False) -> int | None:
         return None
     found = [(contender, availability(contender)) for contender in load_contenders()]
     if as_json:
-        typer.echo(json.dumps([_facts(contender, here) for contender, here in found], indent=2, ensure_ascii=False))
+        echo_json(json.dumps([_facts(contender, here) for contender, here in found], indent=2, ensure_ascii=False))
     else:
         _tell(found)
     return ExitCode.PASS
@@ -62,13 +63,13 @@ def install(
             here = install_contender(contender)
         except BattleError as error:
             failures.append(error)
-            typer.echo(f"{contender.name}: {error.message}\n  {error.hint}", err=True)
+            echo(f"{contender.name}: {error.message}\n  {error.hint}", err=True)
         else:
             facts.append(_facts(contender, here))
             if not as_json:
-                typer.echo(f"{contender.name} {here.version} can run here: {here.path}")
+                echo(f"{contender.name} {here.version} can run here: {here.path}")
     if as_json:
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        echo_json(json.dumps(facts, indent=2, ensure_ascii=False))
     return failures[0].exit_code if failures else ExitCode.PASS
 
 
@@ -86,7 +87,7 @@ def new(
         raise UsageError(f"{name} is shipped already", hint="Choose another name.")
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    typer.echo(f"{path}: fill it in, then `bb brokers test {path}`.")
+    echo(f"{path}: fill it in, then `bb brokers test {path}`.")
     return ExitCode.PASS
 
 
@@ -105,9 +106,9 @@ def try_out(
     """
     contender = Contender.find(name)
     require_trust([name], profile, trusted=trust)
-    console = Console(highlight=False, stderr=as_json)
+    console = PlainConsole(stderr=as_json)
     for line in would_start(name, profile):
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
     with Scratch("bb-test-") as folder, signals.keeping("nothing is kept of a test"):
         running = start_contender(name, profile, folder)
         with running:
@@ -121,7 +122,7 @@ def try_out(
             findings.append(stopped(running))
             _tell_finding(console, findings[-1])
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
+        echo_json(json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
     failed = [finding for finding in findings if finding.holds is False and not finding.is_bridge]
     return ExitCode.EXPECTATION_FAILED if failed else ExitCode.PASS
 
@@ -166,7 +167,7 @@ def _facts(contender: Contender, here: Available | Missing) -> dict[str, Any]:
 
 
 def _tell(found: list[tuple[Contender, Available | Missing]]) -> None:
-    console = Console(highlight=False)
+    console = PlainConsole()
     table = Table(box=None, header_style="dim", padding=(0, 1), pad_edge=False)
     columns = ["contender", "version", "here", "protocols", "MQTT", "QoS"]
     if console.width >= _WIDE:

@@ -13,6 +13,7 @@ import typer
 from battlebrokers import signals
 from battlebrokers.cli.options import AsJson, CaptureLimit, Quiet, Snap, parse_limits
 from battlebrokers.errors import EnvironmentNotReady, ExitCode, UsageError
+from battlebrokers.output import echo, echo_json
 from battlebrokers.record.wire import Wire, parse_service
 from battlebrokers.run.capturing import Capturing
 from battlebrokers.tables.manifest import CaptureFacts
@@ -64,13 +65,16 @@ def capture(
                 )
             if not (quiet or as_json):
                 until = f"for {seconds:g} s" if seconds else "until Ctrl-C"
-                typer.echo(f"capturing {', '.join(wire.service for wire in wires)} {until}", err=True)
+                echo(f"capturing {', '.join(wire.service for wire in wires)} {until}", err=True)
             in_time = _wait(capturing, stopped, seconds)
         finally:
             facts = capturing.stop()
     told = msgspec.json.format(msgspec.json.encode(facts), indent=2)
     write_atomically(out.absolute() / INDEX_FILE, told)
-    typer.echo(told.decode() if as_json else _in_words(facts, out))
+    if as_json:
+        echo_json(told)
+    else:
+        echo(_in_words(facts, out))
     return ExitCode.PASS if in_time else ExitCode.INTERRUPTED
 
 
@@ -129,4 +133,4 @@ def _in_words(facts: list[CaptureFacts], out: Path) -> str:
 
 
 def _warn(words: str) -> None:
-    typer.echo(f"warning: {words}", err=True)
+    echo(f"warning: {words}", err=True)

@@ -10,11 +10,13 @@ import typer
 
 from battlebrokers.cli.options import AsJson, Overrides, Scale, Seed
 from battlebrokers.errors import ExitCode, InputError, ScenarioError, UsageError
+from battlebrokers.output import echo, echo_json
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import LoadedScenario, load_scenario
 from battlebrokers.scenario.shipped import shipped_scenarios
 from battlebrokers.scenario.tiny import tiny_overrides
 from battlebrokers.scenario.words import notes, tell
+from battlebrokers.visible import visible
 
 
 def check(
@@ -46,25 +48,25 @@ def check(
     except ScenarioError as error:
         if not as_json:
             raise
-        typer.echo(_json(_mistakes(scenario or "", error)))
+        echo_json(_json(_mistakes(scenario or "", error)))
         return ExitCode.INVALID_INPUT
     made = build_plan(loaded.scenario, seed)
     if plan is not None:
         _write(made, plan)
     if as_json:
-        typer.echo(_json(_facts(loaded, made)))
+        echo_json(_json(_facts(loaded, made)))
         return ExitCode.PASS
-    typer.echo(f"{loaded.title} is valid.")
+    echo(f"{visible(loaded.title)} is valid.")
     if loaded.scenario.about:
-        typer.echo(loaded.scenario.about)
-    typer.echo(tell(made))
+        echo(loaded.scenario.about)
+    echo(tell(made))
     for line in notes(made):
-        typer.echo(f"  {line}")
+        echo(f"  {line}")
     if loaded.scenario.expect:
-        typer.echo("It passes if " + ", ".join(loaded.scenario.expect) + ".")
-    typer.echo(f"Seed {made.seed}, plan {made.sha256[:12]}.")
+        echo("It passes if " + ", ".join(loaded.scenario.expect) + ".")
+    echo(f"Seed {made.seed}, plan {made.sha256[:12]}.")
     if tiny:
-        typer.echo(" ".join(f"--set '{override}'" for override in tiny_overrides(loaded.scenario)))
+        echo(" ".join(f"--set '{override}'" for override in tiny_overrides(loaded.scenario)))
     return ExitCode.PASS
 
 
@@ -77,13 +79,13 @@ def _check_all(overrides: list[str], scale: float, seed: int | None, *, as_json:
         except ScenarioError as error:
             found.append(_mistakes(name, error))
     if as_json:
-        typer.echo(_json(found))
+        echo_json(_json(found))
     else:
         for facts in found:
             mark = "✓" if facts["valid"] else "✗"
-            typer.echo(f"{mark} {facts['scenario']}: {facts['words'] if facts['valid'] else ''}")
+            echo(f"{mark} {facts['scenario']}: {facts['words'] if facts['valid'] else ''}")
             for mistake in facts.get("mistakes", []):
-                typer.echo(f"    {mistake['text']}")
+                echo(f"    {mistake['text']}")
     return ExitCode.PASS if all(facts["valid"] for facts in found) else ExitCode.INVALID_INPUT
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from battlebrokers.analysis.comparison import compare as compare_runs
 from battlebrokers.analysis.facts import Facts, read_facts
@@ -15,6 +14,7 @@ from battlebrokers.analysis.model import Summary
 from battlebrokers.analysis.summary import summarize
 from battlebrokers.catalog.entries import runs_directory
 from battlebrokers.catalog.references import resolve_run
+from battlebrokers.output import PlainConsole, echo_json
 from battlebrokers.report.battle import print_comparison
 
 
@@ -29,9 +29,9 @@ def compare(
     directory = runs_directory(runs)
     found = compare_runs(_read(baseline, directory), _read(contender, directory), anyway=anyway)
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found.to_dict()), indent=2).decode())
+        echo_json(msgspec.json.format(msgspec.json.encode(found.to_dict()), indent=2).decode())
         return
-    print_comparison(Console(), found)
+    print_comparison(PlainConsole(), found)
 
 
 def _read(reference: str, directory: Path) -> tuple[Facts, Summary]:

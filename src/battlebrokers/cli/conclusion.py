@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import typer
-from rich.console import Console
-
 from battlebrokers import signals
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.conclusion import conclude as draw
@@ -16,6 +13,7 @@ from battlebrokers.catalog.analysis_lock import analysis_lock
 from battlebrokers.cli.conduct import kept_in
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import ExitCode, Interrupted, PipelineError
+from battlebrokers.output import PlainConsole, echo_json
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.html import write_report
 from battlebrokers.report.service_text import write_service_texts
@@ -63,9 +61,9 @@ def tell(conclusion: Conclusion, *, as_json: bool, one_of_several: bool = False)
     """Print the summary, for people or for programs (one of several as a line); returns what the shell is told."""
     summary = conclusion.summary
     if as_json:
-        typer.echo(summary.to_json_line() if one_of_several else summary.to_json(), nl=False)
+        echo_json(summary.to_json_line() if one_of_several else summary.to_json(), nl=False)
     else:
-        print_run(Console(highlight=False), conclusion)
+        print_run(PlainConsole(), conclusion)
     return exit_code(conclusion.summary)
 
 

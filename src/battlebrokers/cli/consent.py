@@ -14,6 +14,7 @@ from battlebrokers.contenders.foreign import is_foreign, printable, would_instal
 from battlebrokers.contenders.reader import find_contender
 from battlebrokers.contenders.spec import Profile
 from battlebrokers.errors import UsageError
+from battlebrokers.output import echo
 
 
 def require_trust(brokers: Iterable[str], profile: Profile, *, trusted: bool) -> None:
@@ -41,6 +42,6 @@ def _ask(file: str, lines: Sequence[str]) -> None:
             f"{name} did not come with BattleBrokers, and nothing of it runs unless you trust it\n{told}",
             hint="If that is what you want to run here, say --trust.",
         )
-    typer.echo(f"{name} did not come with BattleBrokers. To use it:\n{told}", err=True)
+    echo(f"{name} did not come with BattleBrokers. To use it:\n{told}", err=True)
     if not typer.confirm("Run that here?", default=False, err=True):
         raise UsageError(f"{name} is not trusted; nothing of it was run", hint="--trust says yes without asking.")

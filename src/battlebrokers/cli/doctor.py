@@ -13,6 +13,7 @@ from rich.text import Text
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Overrides, Runs, Scale
 from battlebrokers.contenders.broker_url import is_url
 from battlebrokers.errors import ExitCode
+from battlebrokers.output import PlainConsole, echo_json
 from battlebrokers.run.host import host_facts
 from battlebrokers.run.machine import gather
 from battlebrokers.run.preflight import Check, Needs, State, examine
@@ -46,7 +47,7 @@ def doctor(
             "checks": [asdict(check) for check in checks],
             "host": host_facts(),
         }
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        echo_json(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
         _tell(checks, scenario, needs)
     return ExitCode.PASS if ready else ExitCode.ENVIRONMENT
@@ -67,7 +68,7 @@ def _needs_of(scenario: str, overrides: list[str], scale: float, *, broker_here:
 
 
 def _tell(checks: list[Check], scenario: str | None, needs: Needs) -> None:
-    console = Console(highlight=False)
+    console = PlainConsole()
     for check in checks:
         mark, style = _MARKS[check.state]
         _line(console, Text.assemble((f"{mark} ", style), (check.name.ljust(_NAME_WIDTH), "bold"), check.value))

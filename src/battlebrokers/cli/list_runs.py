@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from battlebrokers.catalog.entries import Entry, find_runs, runs_directory
 from battlebrokers.clock import SECOND_NS
+from battlebrokers.output import PlainConsole, echo_json
 from battlebrokers.report.terminal import unfolded
 
 _REASONS, _REASON_LETTERS = 5, 400
@@ -30,9 +30,9 @@ def list_runs(
     entries = find_runs(directory)
     shown = entries[:limit] if limit else entries
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode([_plain(entry) for entry in shown]), indent=2).decode())
+        echo_json(msgspec.json.format(msgspec.json.encode([_plain(entry) for entry in shown]), indent=2).decode())
         return
-    console = Console()
+    console = PlainConsole()
     if not entries:
         console.print(f"no runs in {directory}", highlight=False, soft_wrap=True)
         return
@@ -41,15 +41,15 @@ def list_runs(
         table.add_column(column, no_wrap=True)
     for entry in shown:
         table.add_row(*_row(entry))
-    console = unfolded(console)
-    console.print(table, highlight=False)
+    wide = unfolded(console)
+    wide.print(table, highlight=False)
     if len(entries) > len(shown):
-        console.print(Text(f"… and {len(entries) - len(shown)} older ones (--limit 0 shows all)", "dim"))
+        wide.print(Text(f"… and {len(entries) - len(shown)} older ones (--limit 0 shows all)", "dim"))
     wrong = [entry for entry in shown if entry.damage]
     for entry in wrong[:_REASONS]:
-        console.print(Text(entry.damage[:_REASON_LETTERS], "dim"))
+        wide.print(Text(entry.damage[:_REASON_LETTERS], "dim"))
     if len(wrong) > _REASONS:
-        console.print(Text(f"… and {len(wrong) - _REASONS} more that cannot be read (--json tells why)", "dim"))
+        wide.print(Text(f"… and {len(wrong) - _REASONS} more that cannot be read (--json tells why)", "dim"))
 
 
 def _row(entry: Entry) -> list[str | Text]:

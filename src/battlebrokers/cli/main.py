@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 
 from battlebrokers import signals
+from battlebrokers.arguments import mask_own_arguments
 
 _INTERRUPTED = 130
 
 
 def main() -> None:
     """Load the verbs and run the command line."""
+    mask_own_arguments()
     try:
         signals.listen()
         from battlebrokers.cli.app import run_command_line

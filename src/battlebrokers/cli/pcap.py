@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 import typer
-from rich.console import Console
 
 from battlebrokers.analysis.wire import Wire, read_wire
 from battlebrokers.cli.interruption import interruptible
@@ -18,6 +17,7 @@ from battlebrokers.cli.progress import RunProgress
 from battlebrokers.contenders.reader import read_pairing
 from battlebrokers.dissect.capture_format import layout_of
 from battlebrokers.errors import InputError, UsageError
+from battlebrokers.output import PlainConsole, echo_json
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.record.route import resolved
 from battlebrokers.report.captures import print_captures
@@ -84,9 +84,9 @@ def pcap(
     report = "" if "://" in out else str(RunFolder(Path(out)).report_path)
     if as_json:
         kinds = list(islice(kind_records(wire), _MOST_KINDS)) if wire else []
-        typer.echo(json.dumps(summary | {"kinds": kinds}, indent=2))
+        echo_json(json.dumps(summary | {"kinds": kinds}, indent=2))
     else:
-        print_captures(Console(highlight=False), summary, out, report=report)
+        print_captures(PlainConsole(), summary, out, report=report)
     return 0
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from battlebrokers.output import PlainConsole, echo
 from battlebrokers.run.glimpse import Glimpse
+from battlebrokers.secrets import masked_text
+from battlebrokers.visible import visible
 
 _PLAIN_EVERY_S = 10.0
 
@@ -18,14 +19,14 @@ class RunProgress:
     """Shows one run after another; use as a context manager."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        self._console = PlainConsole(stderr=True)
         self._quiet = quiet
         self._live = not quiet and self._console.is_terminal
         self._bars = Progress(
             SpinnerColumn(),
-            TextColumn("[bold]{task.fields[label]}"),
+            TextColumn("{task.fields[label]}", style="bold", markup=False),
             BarColumn(bar_width=28),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
@@ -51,11 +52,11 @@ class RunProgress:
         """A new run, or a new analysis, starts."""
         if self._task is not None:
             self._bars.remove_task(self._task)
-        self._label = label
+        self._label = visible(masked_text(label))
         self._phase = ""
         self._last = (time.monotonic(), 0, 0)
         self._rates = (0.0, 0.0)
-        self._task = self._bars.add_task("starting", total=1.0, label=label)
+        self._task = self._bars.add_task("starting", total=1.0, label=self._label)
 
     def pause(self) -> None:
         """Take the bars off the screen, so that results can be printed."""
@@ -113,4 +114,4 @@ class RunProgress:
         if not self._quiet and (phase != self._phase or now - self._said_at > _PLAIN_EVERY_S):
             self._phase = phase
             self._said_at = now
-            print(f"{self._label}: {words}", file=sys.stderr, flush=True)
+            echo(f"{self._label}: {words}", err=True)

@@ -14,6 +14,7 @@ from battlebrokers.analysis.ranking import rank
 from battlebrokers.catalog.entries import runs_directory
 from battlebrokers.catalog.references import resolve_runs
 from battlebrokers.errors import UsageError
+from battlebrokers.output import PlainConsole, echo, echo_json
 from battlebrokers.report.battle import print_battle
 from battlebrokers.report.export import to_json, to_junit, to_markdown, write_csv
 from battlebrokers.report.html import render_report
@@ -35,7 +36,7 @@ def report(
 ) -> None:
     """Tell what is known of a run; of several runs, who is better and how sure that is."""
     conclusions = [draw_conclusion(folder) for folder in resolve_runs(refs, runs_directory(runs))]
-    said = Console(stderr=True)
+    said = PlainConsole(stderr=True)
     page = html or (conclusions[0].folder.report_path if open_ and len(conclusions) == 1 else None)
     if open_ and page is None:
         page = conclusions[0].folder.path.parent / f"battle-{conclusions[0].summary.run}.html"
@@ -46,9 +47,9 @@ def report(
     if junit is not None:
         _write(junit, to_junit(conclusions), said)
     if json:
-        typer.echo(to_json(conclusions).decode(), nl=False)
+        echo_json(to_json(conclusions).decode(), nl=False)
     elif markdown:
-        typer.echo(to_markdown(conclusions), nl=False)
+        echo(to_markdown(conclusions), nl=False)
     elif page is None and csv is None and junit is None:
         _print(conclusions)
     if open_ and page is not None:
@@ -56,7 +57,7 @@ def report(
 
 
 def _print(conclusions: list[Conclusion]) -> None:
-    console = Console()
+    console = PlainConsole()
     if len(conclusions) == 1:
         print_run(console, conclusions[0])
     else:

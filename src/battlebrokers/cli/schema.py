@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-import typer
-
+from battlebrokers.output import echo_json
 from battlebrokers.scenario.reference import json_schema
 
 
@@ -14,4 +13,4 @@ def schema() -> None:
 
     In VS Code, for instance: `bb schema > scenario.schema.json` and map it to your YAML files.
     """
-    typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    echo_json(json.dumps(json_schema(), indent=2, ensure_ascii=False))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from battlebrokers.analysis.examples import read_examples
 from battlebrokers.analysis.explanation import explain as explain_traces
@@ -17,6 +16,7 @@ from battlebrokers.analysis.traces import Trace, Traces
 from battlebrokers.catalog.references import resolve_run
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Runs
 from battlebrokers.errors import InputError, UsageError
+from battlebrokers.output import PlainConsole, echo_json
 from battlebrokers.report.traces import print_explanation, print_lost, print_slowest, print_traces
 from battlebrokers.tables import HOPS
 from battlebrokers.tables.run_folder import RunFolder
@@ -47,7 +47,7 @@ def trace(
     if sum((slowest is not None, lost, name is not None)) > 1:
         raise UsageError("--slowest, --lost and --id exclude each other", hint="Ask for one of them at a time.")
     traces = Traces(_folder(reference, runs))
-    console = Console(highlight=False)
+    console = PlainConsole()
     if name is not None:
         found: Sequence[Trace] = _named(traces, name)
     elif lost:
@@ -56,7 +56,7 @@ def trace(
     else:
         found = traces.slowest(slowest or _SLOWEST)
     if as_json:
-        typer.echo(json.dumps([_plain(one) for one in found], indent=2))
+        echo_json(json.dumps([_plain(one) for one in found], indent=2))
     elif name is not None:
         print_traces(console, found)
     elif lost:
@@ -85,9 +85,9 @@ def explain(reference: Reference, runs: Runs = RUNS_DEFAULT, as_json: AsJson = F
     if as_json:
         culprit = explanation.culprit.service if explanation.culprit else None
         document = asdict(explanation) | {"culprit": culprit, "sentences": explanation.sentences()}
-        typer.echo(json.dumps(document, indent=2))
+        echo_json(json.dumps(document, indent=2))
     else:
-        print_explanation(Console(highlight=False), explanation, reference)
+        print_explanation(PlainConsole(), explanation, reference)
     return 0
 
 

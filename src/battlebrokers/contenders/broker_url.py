@@ -7,6 +7,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from battlebrokers.errors import UsageError
+from battlebrokers.secrets import Secret, masked_url, remember, url_secrets
 
 Transport = Literal["tcp", "tls", "ws", "wss", "udp", "memory"]
 
@@ -49,7 +50,7 @@ class BrokerUrl:
     port: int
     path: str
     username: str | None = None
-    password: str | None = None
+    password: Secret | None = None
     protocol: str = "mqtt"
     """What is spoken there; a WebSocket carries MQTT unless a contender's file calls the endpoint `websocket`."""
 
@@ -70,13 +71,18 @@ class BrokerUrl:
 
     @property
     def url(self) -> str:
-        """The URL without credentials."""
+        """The URL without credentials, and with its query: to connect with, not to show."""
         if self.transport == "memory":
             return f"{self.protocol}://"
         # A WebSocket looks the same, whatever it carries.
         spoken = "mqtt" if self.protocol == "websocket" else self.protocol, self.transport
         scheme = next(name for name, each in _SCHEMES.items() if (each.protocol, each.transport) == spoken)
         return f"{scheme}://{self.place}{self.path}"
+
+    @property
+    def shown(self) -> str:
+        """The URL as it is printed and recorded."""
+        return masked_url(self.url)
 
 
 def is_url(name: str) -> bool:
@@ -88,8 +94,9 @@ def parse_broker_url(text: str, *, key: str = "") -> BrokerUrl:
     """The parts of `mqtt(s)://`, `ws(s)://`, `http(s)://`, `coap://`, `amqp(s)://` or `udp://` host[:port][/path].
 
     `loopback://` has no more to it. Anything else is a UsageError. `key` is its name among a contender's endpoints:
-    `websocket` does not carry MQTT.
+    `websocket` does not carry MQTT. What is secret in it is masked in all texts of this process from now on.
     """
+    remember(*url_secrets(text))
     name = text.partition("://")[0].lower()
     scheme = _SCHEMES.get(_ALIASES.get(name, name))
     if scheme is None:
@@ -102,9 +109,14 @@ def parse_broker_url(text: str, *, key: str = "") -> BrokerUrl:
         scheme = replace(scheme, protocol=key, path="/")
     try:
         parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
     except ValueError as error:
         raise _refused(text, str(error)) from None
+    try:
+        port = parts.port
+    except ValueError:
+        # The words of the library would quote what it takes for the port: a part of the password, perhaps.
+        raise _refused(text, "what follows the last colon is no port (1 to 65535)") from None
     if not host:
         raise _refused(text, "it names no host")
     if port == 0:
@@ -124,13 +136,22 @@ def parse_broker_url(text: str, *, key: str = "") -> BrokerUrl:
         port=port or scheme.port,
         path=path,
         username=unquote(parts.username) if parts.username is not None else None,
-        password=unquote(parts.password) if parts.password is not None else None,
+        password=_password(parts.password),
         protocol=scheme.protocol,
     )
 
 
+def _password(quoted: str | None) -> Secret | None:
+    if quoted is None:
+        return None
+    password = Secret(unquote(quoted))
+    remember(password)
+    return password
+
+
 def _refused(text: str, why: str) -> UsageError:
     return UsageError(
-        f"{text!r} is not a broker's URL: {why}",
-        hint="For example mqtt://broker.example:1883, mqtts://host, ws://host:9001/mqtt, amqp://host or coap://host.",
+        f"{masked_url(text)!r} is not a broker's URL: {why}",
+        hint="For example mqtt://broker.example:1883, mqtts://host, ws://host:9001/mqtt, amqp://host or coap://host. "
+        "In a password / is written %2F, ? %3F, # %23 and @ %40.",
     )

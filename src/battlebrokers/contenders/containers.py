@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from battlebrokers.secrets import masked_document
+
 _COMPOSE = (
     # Compose leaves containers, networks and volumes behind when it is told to end: they are taken down afterwards.
     'engine=$1; project=$2; file=$3; "$engine" compose -p "$project" -f "$file" up --abort-on-container-exit & up=$!; '
@@ -33,9 +35,15 @@ def container_command(
             command += ["--publish", f"{host}:{here}:{inside}/{kind}"]
     for inside_path, path in mounts.items():
         command += ["--volume", f"{path}:{inside_path}"]
+    hidden = secret_environment(env)
     for key, value in env.items():
-        command += ["--env", f"{key}={value}"]
+        command += ["--env", key if key in hidden else f"{key}={value}"]
     return [*command, image, *arguments]
+
+
+def secret_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables whose values must not be arguments, which everybody here can read: the client gets them in its own."""
+    return {key: value for key, value in env.items() if masked_document(text := f"{key}={value}") != text}
 
 
 def compose_command(engine: str, name: str, file: str) -> list[str]:

@@ -24,6 +24,7 @@ from battlebrokers.contenders.availability import (
 )
 from battlebrokers.contenders.spec import Contender
 from battlebrokers.errors import BattleError, EnvironmentNotReady
+from battlebrokers.output import echo
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
@@ -131,7 +132,7 @@ def main(names: Sequence[str]) -> int:
         try:
             install(Contender.find(name))
         except BattleError as error:
-            sys.stderr.write(f"{name}: {error.message}\n  {error.hint}\n")
+            echo(f"{name}: {error.message}\n  {error.hint}", err=True)
             code = code or int(error.exit_code)
     return code
 

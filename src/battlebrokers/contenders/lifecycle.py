@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from battlebrokers.contenders import containers
 from battlebrokers.contenders.account import UNPRIVILEGED, Account, account_of
 from battlebrokers.contenders.availability import ENGINE, Available, Missing, availability
 from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
@@ -20,7 +21,6 @@ from battlebrokers.contenders.companions import companion_contender, companion_p
 from battlebrokers.contenders.configuration import Configuration, Templates, TlsServerFiles, put_together
 from battlebrokers.contenders.contained import Contained
 from battlebrokers.contenders.container_wires import container_wires
-from battlebrokers.contenders.containers import compose_command, container_command
 from battlebrokers.contenders.dialogue import registration_of, scripts_of
 from battlebrokers.contenders.handshake import must_accept
 from battlebrokers.contenders.neighbours import Neighbours, is_here
@@ -84,7 +84,7 @@ def start_contender(
     if is_url(name_or_url):
         url = parse_broker_url(name_or_url)
         if listener is not None and url.transport == "memory":
-            raise UsageError(f"{url.url} has no wire to capture", hint="Leave out --capture.")
+            raise UsageError(f"{url.shown} has no wire to capture", hint="Leave out --capture.")
         if listener is not None:
             listener.before_start(wires_of_url(url))
         return _look_at(url)
@@ -217,7 +217,7 @@ def _as_run(contender: Contender, start: Start, configuration: Configuration, pl
     contained = _contained(contender, start, place)
     if run.container and contained is not None:
         numbers = place.ports.numbers
-        command = container_command(
+        command = containers.container_command(
             contained.engine,
             contained.name,
             run.container,
@@ -230,9 +230,9 @@ def _as_run(contender: Contender, start: Start, configuration: Configuration, pl
                 for inside, path in run.mounts.items()
             },
         )
-        return replace(configuration, command=tuple(command), env={})
+        return replace(configuration, command=tuple(command), env=containers.secret_environment(configuration.env))
     if contained is not None:
-        command = compose_command(contained.engine, contained.name, contained.compose_file)
+        command = containers.compose_command(contained.engine, contained.name, contained.compose_file)
         return replace(configuration, command=tuple(command))
     account = place.account.name if place.account is not None else ""
     return replace(configuration, namespace=run.namespace, account=account)
@@ -254,7 +254,7 @@ class _NotReadyError(Exception):
 
 def _look_at(url: BrokerUrl) -> RunningContender:
     if url.connects:
-        must_accept(url.host, url.port, url.url, REACH_TIMEOUT_S)
+        must_accept(url.host, url.port, url.shown, REACH_TIMEOUT_S)
     return RunningContender(
         name=url.place if url.transport != "memory" else url.protocol,
         version="unknown",
@@ -273,7 +273,7 @@ def _visit(contender: Contender, host: str, listener: Listener | None) -> Runnin
     for key, text in endpoints.items():
         url = parse_broker_url(text, key=key)
         if url.connects:
-            must_accept(url.host, url.port, f"{contender.name} at {url.url}", REACH_TIMEOUT_S)
+            must_accept(url.host, url.port, f"{contender.name} at {url.shown}", REACH_TIMEOUT_S)
     why = question_for(contender, endpoints, contender.ports).ask()
     if why:
         raise ContenderError(f"{contender.name} at {host} is not ready: {why}", hint="Is it the right host?")

@@ -27,6 +27,8 @@ from battlebrokers.contenders.spec import Stop
 from battlebrokers.errors import ContenderError
 from battlebrokers.namespaces import NAMED
 from battlebrokers.scratch import Scratch
+from battlebrokers.secrets import masked_document
+from battlebrokers.visible import visible
 
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
 """All a broker sees of our environment: stray settings must not change what is measured."""
@@ -153,7 +155,7 @@ class Place:
             with contextlib.suppress(OSError):
                 text = end_of_file(self._kept if path == self.output else self._where(), path, _TAIL_BYTES)
                 lines += [line for line in text.decode(errors="replace").splitlines() if line.strip()]
-        return lines[-count:]
+        return [visible(masked_document(line)) for line in lines[-count:]]
 
     def close(self) -> None:
         """Give back ports and disk. May be called twice."""

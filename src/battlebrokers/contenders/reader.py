@@ -18,6 +18,7 @@ from battlebrokers.contenders.spec import Contender, Pairing
 from battlebrokers.contenders.spec_checks import cross_checks
 from battlebrokers.errors import InputError, UsageError
 from battlebrokers.scenario.patterns import nearest
+from battlebrokers.secrets import remember_in
 
 if TYPE_CHECKING:
     from battlebrokers.scenario.document import Document
@@ -104,6 +105,8 @@ def parse_contender(text: str, where: str) -> Contender:
             for path, message, hint in cross_checks(contender, _ports_of):
                 document.mistake(_written_path(path, as_written), message, hint)
             if not document.mistakes:
+                if Path(where).parent != SPECS:  # what we ship with is known to everybody
+                    remember_in(as_written)
                 return contender
     noun = "mistake" if len(document.mistakes) == 1 else "mistakes"
     lines = "\n".join(f"  {mistake}" for mistake in document.mistakes)

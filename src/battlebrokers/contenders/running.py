@@ -26,6 +26,7 @@ from battlebrokers.contenders.spec import BrokerCapabilities, Pairing, Service
 from battlebrokers.protocols.script import Script
 from battlebrokers.record.containers import log_of
 from battlebrokers.record.wire import safe_file_name
+from battlebrokers.secrets import Secret
 
 REACH_TIMEOUT_S = 5.0
 
@@ -39,12 +40,15 @@ class RunningContender:
     profile: str
     """`stock`, `tuned` or `external`."""
     endpoints: dict[str, str]
-    """For MQTT the transport (`tcp`, `tls`, `ws`, `wss`), else the protocol → URL, without credentials."""
+    """For MQTT the transport (`tcp`, `tls`, `ws`, `wss`), else the protocol → URL, without credentials.
+
+    Its query may hold a token: `masked_url` before it is shown or recorded.
+    """
     config_sha256: str = ""
     config_text: str = ""
     capabilities: BrokerCapabilities | None = None
     """What this version honours; None when nobody has said."""
-    credentials: tuple[str | None, str | None] = (None, None)
+    credentials: tuple[str | None, Secret | None] = (None, None)
     """User and password from its URL, or those its file tells."""
     service_names: Mapping[str, list[str]] = field(default_factory=dict, repr=False)
     described: Mapping[str, Service] = field(default_factory=dict, repr=False)

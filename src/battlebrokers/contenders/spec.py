@@ -15,6 +15,7 @@ from battlebrokers.contenders.model import Model
 from battlebrokers.contenders.needs import Need, PackageManager, Regex, VersionSource, version_key
 from battlebrokers.contenders.services import Metrics, Pairing, Service
 from battlebrokers.contenders.strict import Name, Strict
+from battlebrokers.secrets import Secret
 
 __all__ = [
     "BrokerCapabilities",
@@ -211,7 +212,7 @@ class Credentials(Strict):
     """Who we are when a broker asks; known to templates as `${username}` and `${password}`."""
 
     username: str
-    password: str
+    password: Secret
 
 
 class Contender(Strict):

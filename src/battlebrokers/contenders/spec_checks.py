@@ -12,6 +12,7 @@ from battlebrokers.contenders.path_checks import path_checks
 from battlebrokers.contenders.spec import Contender
 from battlebrokers.contenders.template import names_in
 from battlebrokers.scenario.patterns import nearest
+from battlebrokers.secrets import MASK, masked_document
 
 ALWAYS_KNOWN = ("host", "dir", "data", "user", "specs")
 """Names every template may use: where to listen, the folder, the folder for its data, who we are, where specs lie."""
@@ -28,6 +29,7 @@ def cross_checks(contender: Contender, ports_of: Callable[[str], Sequence[str] |
     yield from _addresses(contender, port_names)
     if sum("*" in service.processes for service in contender.services.values()) != 1:
         yield ("services",), 'exactly one service must be ["*"]', "it takes every process no other service names"
+    yield from _open_secrets(contender)
     companions: list[str] = []
     for name, companion in contender.beside.items():
         if companion.contender is None:
@@ -116,6 +118,16 @@ def _addresses(contender: Contender, port_names: Sequence[str]) -> Iterator[KeyM
         for name, number in contender.ports.items():
             if not number:
                 yield ("ports",), f"{name} has no number, and `{how}` does not let us choose", f"{{{name}: 1883}}"
+
+
+def _open_secrets(contender: Contender) -> Iterator[KeyMistake]:
+    """Arguments can be read by everybody on the machine, so no secret may be among them."""
+    commands: dict[KeyPath, list[str]] = {("run", "command"): contender.run.command}
+    for name, companion in contender.beside.items():
+        commands["beside", name, "command"] = companion.command
+    for path, command in commands.items():
+        if MASK in masked_document(" ".join(command)):
+            yield path, "a secret among the arguments can be read by everybody", "put it into `env` or `files`"
 
 
 def _templates(contender: Contender, addresses: Sequence[str]) -> Iterator[KeyMistake]:

@@ -24,6 +24,8 @@ from battlebrokers.protocols import phrase
 from battlebrokers.protocols.base import Failure
 from battlebrokers.protocols.script import Known, Say, Script
 from battlebrokers.scenario.plan import ClientPlan, DevicePlan, Plan
+from battlebrokers.secrets import masked_document, masked_text, remember_named
+from battlebrokers.visible import visible
 
 if TYPE_CHECKING:
     from battlebrokers.contenders.dialogue import Registration
@@ -227,6 +229,7 @@ class Controller:
                 kept, detail = heard(say, status, {k.lower(): v for k, v in response.headers.items()}, answer)
                 if kind == "list" and not detail:
                     detail = self._count(answer)
+                remember_named(kept)
                 who.kept.update(kept)
                 who.known.update(kept)
                 # A good status with the wrong words is no refusal.
@@ -238,9 +241,9 @@ class Controller:
         told = f"{what}: {detail}" if detail else f"{self.listed} listed" if kind == "list" else ""
         self._record(kind, who, started_ns, outcome, reason, told)
         if detail:
-            said = answer[:_TOLD_BYTES].decode("utf-8", "replace").strip()
+            said = masked_document(visible(answer[:_TOLD_BYTES].decode("utf-8", "replace").strip()))
             raise ContenderError(
-                f"{what} failed: {detail}" + (f"; it said: {said}" if said else ""),
+                masked_text(f"{what} failed: {detail}" + (f"; it said: {said}" if said else "")),
                 hint="Its file says how it wants to be registered with; `register` is the part to look at.",
             )
 
@@ -255,8 +258,8 @@ class Controller:
     def _record(self, kind: str, who: _Subject, started_ns: int, outcome: str, reason: int, detail: str) -> None:
         self.rows.append(
             (
-                "orchestrator", who.role, who.number, kind, started_ns, self._now_ns(), outcome, reason, detail,
-                who.topic, None, None, None, None, False, None, 1,
+                "orchestrator", who.role, who.number, kind, started_ns, self._now_ns(), outcome, reason,
+                masked_text(detail), who.topic, None, None, None, None, False, None, 1,
             )
         )  # fmt: skip
 
@@ -313,7 +316,8 @@ def node_facts(role: str, node: DevicePlan | ClientPlan) -> Known:
     }
     # Who names no user in the scenario is who the contender's file or URL says.
     if node.connection.username is not None:
-        facts |= {"username": node.connection.username, "password": node.connection.password or ""}
+        password = node.connection.password
+        facts |= {"username": node.connection.username, "password": password.reveal() if password else ""}
     return facts
 
 

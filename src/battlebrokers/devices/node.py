@@ -14,6 +14,8 @@ from battlebrokers.errors import LinkError
 from battlebrokers.protocols.backoff import backoff_delays
 from battlebrokers.protocols.base import Failure, Link
 from battlebrokers.scenario.plan import AwayPlan, ConnectionPlan
+from battlebrokers.secrets import masked_text
+from battlebrokers.visible import visible
 
 NO_REASON = -1
 """Nobody gave one: neither a code of the broker's, nor a `Failure`."""
@@ -64,7 +66,7 @@ class Node:
             opened = await self.link.open()
         except LinkError as error:
             self._operation("connect", started_ns, outcome_of(error.code), reason=error.code, detail=error.message)
-            self.refusal = error.message
+            self.refusal = visible(self._masked(error.message))
             return False
         self.session_s = self._connection.lasts_s(opened.session_expiry_s)
         self._operation(
@@ -176,6 +178,11 @@ class Node:
         if not await self.connect():
             await self._keep_trying()
 
+    def _masked(self, words: str) -> str:
+        """What a broker or a library said, without what may not be recorded; some repeat what they were sent."""
+        password = self._connection.password
+        return masked_text(words, [password] if password is not None else [])
+
     def _operation(
         self, kind: str, started_ns: int, outcome: str, *, ended_ns: int | None = None, reason: int = NO_REASON,
         detail: str = "", session_present: bool | None = None, subscription: tuple[Any, ...] = (None, None, None, None),
@@ -189,7 +196,7 @@ class Node:
                 ended_ns if ended_ns is not None else self.stopwatch.now_ns(),
                 outcome,
                 None if reason == NO_REASON else reason,
-                detail,
+                detail if outcome == "ok" else self._masked(detail),
                 *subscription,
                 session_present,
                 self.session_s != 0,

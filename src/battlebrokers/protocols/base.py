@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from battlebrokers.protocols.script import ANSWER_WITHIN_S, Known, Script
+from battlebrokers.secrets import Secret
 
 Bytes2D = npt.NDArray[np.uint8]
 
@@ -150,7 +151,7 @@ class LinkOptions:
     client_id: str
     version: str = "3.1.1"
     username: str | None = None
-    password: str | None = None
+    password: Secret | None = None
     clean: bool = True
     session_expiry_s: int = 0
     keep_alive_s: int = 60
@@ -173,6 +174,11 @@ class LinkOptions:
     """What they may use besides, topic by topic."""
     requests_at: str = ""
     """The URL of the contender's HTTP endpoint, for dialects that subscribe over it and are told over another."""
+
+    def __post_init__(self) -> None:
+        # Who writes the password as a text means a secret all the same.
+        if isinstance(self.password, str):
+            object.__setattr__(self, "password", Secret(self.password))
 
 
 @dataclass(frozen=True, slots=True)

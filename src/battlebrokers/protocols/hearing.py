@@ -124,7 +124,7 @@ class Hearing(Link):
         if options.username is not None:
             known["username"] = options.username
         if options.password is not None:
-            known["password"] = options.password
+            known["password"] = options.password.reveal()
         return {**known, **options.known, **self.kept}
 
     def queue_of(self, say: Say) -> deque[int]:

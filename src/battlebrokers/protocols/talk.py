@@ -31,6 +31,7 @@ from battlebrokers.protocols.phrase import Value, fits, picked
 from battlebrokers.protocols.script import Known, Listening, Say, Script
 from battlebrokers.protocols.wrapping import Request, resource_of
 from battlebrokers.scenario.topics import filter_matches
+from battlebrokers.secrets import remember_named
 
 GOODBYE_TIMEOUT_S = 2.0
 _MOST_BOUND = 4096
@@ -171,6 +172,7 @@ class Talk(Hearing):
                 words = f"its answer to {shown(body)} has no {where} (`keep: {name}`)"
                 raise LinkError(words, code=Failure.UNEXPECTED)
             kept[name] = value
+        remember_named(kept)
         return kept
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────

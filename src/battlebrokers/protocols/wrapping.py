@@ -25,6 +25,7 @@ from battlebrokers.protocols.phrase import (
     structure,
 )
 from battlebrokers.protocols.script import Known, Notification, Say, Script
+from battlebrokers.secrets import remember_named
 
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -134,6 +135,7 @@ def kept(say: Say, document: Any, headers: dict[str, str], status: int) -> Known
         if value is None:
             return name
         values[name] = value
+    remember_named(values)
     return values
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.model import Judged, Summary
 from battlebrokers.catalog.entries import runs_directory
+from battlebrokers.output import PlainConsole
 from battlebrokers.report.sentences import only_connected
 from battlebrokers.report.wording import LEVEL_NAMES, NOTHING, duration_ms, duration_s, level_text, some
 from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
@@ -65,7 +66,7 @@ def run_lines(conclusion: Conclusion) -> Iterator[Text]:
 
 def unfolded(console: Console) -> Console:
     """The console itself, or, where it is no terminal, one wide enough for whole tables: pipes have no width."""
-    return console if console.is_terminal else Console(file=console.file, width=PIPE_WIDTH, highlight=False)
+    return console if console.is_terminal else PlainConsole(file=console.file, width=PIPE_WIDTH)
 
 
 def verdict_badge(verdict: str) -> tuple[str, str]:

@@ -200,7 +200,7 @@ def _order(contender: RunningContender, plan: Plan, registered: Registered, scri
         anchor_monotonic_ns=0,
         anchor_wall_ns=0,
         username=username,
-        password=password,
+        password=password.reveal() if password is not None else None,
         scripts=scripts,
         known_by_all=registered.by_all,
         known=registered.nodes,

@@ -93,7 +93,7 @@ def gone_elsewhere(contender: RunningContender, protocols: Collection[str]) -> s
     asked = [url for url in urls if url.protocol in protocols and url.connects]
     if contender.process is not None or not asked or any(accepts(url.host, url.port, _REACH_S) for url in asked):
         return ""
-    return f"{contender.name} stopped answering during the run: nobody listens at {asked[0].url} any more"
+    return f"{contender.name} stopped answering during the run: nobody listens at {asked[0].shown} any more"
 
 
 def _pids_of(contender: RunningContender, service: str) -> list[int]:

@@ -14,7 +14,9 @@ from battlebrokers.protocols.base import Endpoint, Link, LinkOptions, Listener, 
 from battlebrokers.protocols.registry import link_class, make_link
 from battlebrokers.run.intake import largest_incoming_bytes
 from battlebrokers.run.messages import Prepare
+from battlebrokers.scenario.masking import secrets_of
 from battlebrokers.scenario.plan import ClientPlan, ConnectionPlan, DevicePlan, FilterPlan, Plan
+from battlebrokers.secrets import Secret, remember, remember_named
 
 _CONNECTIONS_PER_ADDRESS = 20_000
 
@@ -30,6 +32,9 @@ class Linking:
         self._places: dict[str, BrokerUrl] = {}
         here = self._nodes // max(1, order.of) + 1
         self._largest = {kind: largest_incoming_bytes(plan, here, scripted=kind) for kind in (False, True)}
+        remember(order.password, *secrets_of(plan.scenario))
+        for known in (order.known_by_all, *order.known.values()):
+            remember_named(known)
 
     def link(self, role: str, node: DevicePlan | ClientPlan) -> Link:
         """The link of one device or client, not opened yet."""
@@ -37,7 +42,8 @@ class Linking:
         where = self._place(plan)
         options = _link_options(plan)
         if plan.username is None and order.username is not None:
-            options = replace(options, username=order.username, password=order.password)
+            password = Secret(order.password) if order.password is not None else None
+            options = replace(options, username=order.username, password=password)
         if options.source_address is None:
             number = node.number + (self._plan.device_count if role == "client" else 0)
             options = replace(options, source_address=source_address(where.host, number, self._nodes))

@@ -25,6 +25,7 @@ from battlebrokers.run.host import free_bytes, host_facts
 from battlebrokers.run.messages import Finished, Hello
 from battlebrokers.run.phases import Timetable
 from battlebrokers.scenario.plan import Plan, build_plan
+from battlebrokers.secrets import masked_document
 from battlebrokers.tables.manifest import (
     ContenderFacts,
     Manifest,
@@ -34,7 +35,7 @@ from battlebrokers.tables.manifest import (
     State,
     WorkerFacts,
 )
-from battlebrokers.tables.run_folder import RunFolder
+from battlebrokers.tables.run_folder import RunFolder, write_atomically
 from battlebrokers.units import format_size
 
 if TYPE_CHECKING:
@@ -98,12 +99,25 @@ class Logbook:
                     with log.open("rb") as source:
                         source.seek(max(0, log.stat().st_size - _LOG_BYTES))
                         self._keep(name, source.read())
+            self._mask_our_own()
             for service, text in contender.printed.items():
                 self._keep(f"{safe_file_name(service)}-container.log", text[-_LOG_BYTES:])
 
     def _keep(self, name: str, text: bytes) -> None:
         self._folder.logs.mkdir(parents=True, exist_ok=True)
-        (self._folder.logs / name).write_bytes(text)
+        (self._folder.logs / name).write_bytes(_masked(text))
+
+    def _mask_our_own(self) -> None:
+        """What workers and capture programs wrote while the run was going."""
+        for log in self._folder.logs.glob("*.log"):
+            text = log.read_bytes()
+            if text and (shown := _masked(text)) != text:
+                write_atomically(log, shown)
+
+
+def _masked(text: bytes) -> bytes:
+    """A log without secrets; bytes that are no text stay as they are."""
+    return masked_document(text.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def first_entry(run_id: str, request: RunRequest, plan: Plan, started_ns: int) -> Manifest:

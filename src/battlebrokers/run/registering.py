@@ -93,4 +93,9 @@ class Registering:
 def known_by_all(contender: RunningContender, run_id: str) -> Known:
     """What every template may use, whoever speaks."""
     username, password = contender.credentials
-    return {**contender.known, "run": run_id, "username": username or "", "password": password or ""}
+    return {
+        **contender.known,
+        "run": run_id,
+        "username": username or "",
+        "password": password.reveal() if password else "",
+    }

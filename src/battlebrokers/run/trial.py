@@ -182,6 +182,6 @@ def stopped(contender: RunningContender) -> Finding:
     """Whether it is gone: asked after it was told to stop. Nobody can ask for ports of datagrams."""
     left = contender.alive() and contender.process is not None
     urls = [parse_broker_url(url, key=key) for key, url in contender.endpoints.items()]
-    still = [url.url for url in urls if url.transport != "udp" and accepts(url.host, url.port, 0.5)]
+    still = [url.shown for url in urls if url.transport != "udp" and accepts(url.host, url.port, 0.5)]
     detail = "it still runs" if left else f"something still listens at {still[0]}" if still else ""
     return Finding("", "it stops and leaves nothing behind", not detail, detail)

@@ -49,6 +49,7 @@ from battlebrokers.run.messages import (
     Progress,
     Stop,
 )
+from battlebrokers.secrets import masked_text
 from battlebrokers.silence import Silence
 
 
@@ -84,10 +85,11 @@ class Solo:
         try:
             await coroutine  # type: ignore[misc]
         except BattleError as error:
-            self._channel.send(Failed(error.message, error.hint, int(error.exit_code)))
+            self._channel.send(Failed(masked_text(error.message), masked_text(error.hint), int(error.exit_code)))
         except Exception as error:  # noqa: BLE001 - whatever it is, the orchestrator must hear of it
-            traceback.print_exc()
-            self._channel.send(Failed(f"{type(error).__name__}: {error}", "see the worker's log", int(ExitCode.BUG)))
+            sys.stderr.write(masked_text(traceback.format_exc()))
+            words = masked_text(f"{type(error).__name__}: {error}")
+            self._channel.send(Failed(words, "see the worker's log", int(ExitCode.BUG)))
 
     async def _prepare(self) -> None:
         self._channel.send(await self._engine.prepare())

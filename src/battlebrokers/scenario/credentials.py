@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from battlebrokers.errors import QuantityError
+from battlebrokers.secrets import Secret
 
 _COLUMNS = ("username", "password", "client_id")
 _LARGEST_BYTES = 200_000_000
@@ -17,7 +18,7 @@ class Login:
     """Who one node is."""
 
     username: str | None
-    password: str | None
+    password: Secret | None
     client_id: str | None
 
 
@@ -37,5 +38,10 @@ def read_logins(path: Path) -> list[Login]:
     if "username" not in columns or not columns <= set(_COLUMNS):
         raise QuantityError(f"{path.name} has the wrong columns", hint=hint)
     return [
-        Login(row.get("username") or None, row.get("password") or None, row.get("client_id") or None) for row in rows
+        Login(
+            row.get("username") or None,
+            Secret(row["password"]) if row.get("password") else None,
+            row.get("client_id") or None,
+        )
+        for row in rows
     ]

@@ -30,6 +30,7 @@ from battlebrokers.scenario.patterns import CLIENT_VARIABLES, DEVICE_VARIABLES, 
 from battlebrokers.scenario.sizes import parse_size
 from battlebrokers.scenario.templates import compile_template
 from battlebrokers.scenario.topics import dice_seed
+from battlebrokers.secrets import Secret
 from battlebrokers.units import parse_duration_ns, parse_rate_per_s
 
 SECOND_NS = 1_000_000_000
@@ -79,8 +80,9 @@ class _Connections:
         )
         credentials = group.credentials
         self._logins: list[Login] = read_logins(Path(credentials.csv)) if credentials and credentials.csv else []
-        self._username = self._secret(credentials.username if credentials else None)
-        self._password = self._secret(credentials.password if credentials else None)
+        password = credentials.password if credentials else None
+        self._username = self._pattern(credentials.username if credentials else None)
+        self._password = self._pattern(password.reveal() if password is not None else None)
         self._will_topic = compile_pattern(group.will.topic, ANY_VARIABLES) if group.will else None
         self._tls = (
             TlsPlan(group.tls.ca, group.tls.certificate, group.tls.key, group.tls.check_hostname) if group.tls else None
@@ -100,7 +102,7 @@ class _Connections:
         self._transport = group.transport or ("tcp" if mqtt else "")
 
     @staticmethod
-    def _secret(text: str | None) -> Pattern | None:
+    def _pattern(text: str | None) -> Pattern | None:
         return compile_pattern(text, ANY_VARIABLES, environment=True) if text is not None else None
 
     def connection(self, place: int, number: int, values: dict[str, str]) -> ConnectionPlan:
@@ -109,7 +111,7 @@ class _Connections:
         sources = group.source_addresses
         login = self._logins[place] if self._logins else None
         username = login.username if login else self._username.render(values) if self._username else None
-        password = login.password if login else self._password.render(values) if self._password else None
+        password = login.password if login else Secret(self._password.render(values)) if self._password else None
         return ConnectionPlan(
             self._protocol,
             self._version,

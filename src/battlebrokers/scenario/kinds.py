@@ -22,6 +22,7 @@ from battlebrokers.scenario.payloads import check_encoding
 from battlebrokers.scenario.sizes import parse_size, size_text
 from battlebrokers.scenario.templates import compile_template
 from battlebrokers.scenario.topics import check_filter, check_share, check_topic
+from battlebrokers.secrets import Secret
 from battlebrokers.units import parse_count, parse_duration_ns, parse_rate
 
 ANY_VARIABLES: Final = tuple(dict.fromkeys((*DEVICE_VARIABLES, *CLIENT_VARIABLES)))
@@ -160,10 +161,25 @@ def _client_id(value: object) -> str:
     return text
 
 
-def _secret(value: object) -> str:
+def _credential(value: object) -> str:
     text = text_of(value)
     compile_pattern(text, ANY_VARIABLES, environment=True)
     return text
+
+
+def _password(value: object) -> Secret:
+    if isinstance(value, Secret):
+        return value
+    if not isinstance(value, str):
+        raise QuantityError("must be text", hint="quote it")  # and not what it is: that may be the password
+    try:
+        return Secret(_credential(value))
+    except QuantityError as error:
+        if not error.message.endswith("is not a variable here"):
+            raise
+        # What braces hold may be a piece of the password.
+        hint = "{index}, {number}, {fleet}, {device}, {client} and {env:NAME} are"
+        raise QuantityError("what stands in braces is no variable here", hint=hint) from None
 
 
 def _version(value: object) -> str:
@@ -256,7 +272,8 @@ Share = Annotated[str, BeforeValidator(_share), _shown("group name", "archive")]
 ClientId = Annotated[
     str, BeforeValidator(_client_id), _shown("client id pattern", "{fleet}-{index}", "random 62 characters")
 ]
-Secret = Annotated[str, BeforeValidator(_secret), _shown("text with variables", "dev-{index}", "{env:PASSWORD}")]
+UserName = Annotated[str, BeforeValidator(_credential), _shown("text with variables", "dev-{index}", "{env:PASSWORD}")]
+Password = Annotated[Secret, BeforeValidator(_password), _shown("text with variables", "dev-{index}", "{env:PASSWORD}")]
 Version = Annotated[
     Literal["3.1.1", "5"], BeforeValidator(_version), _shown("3.1.1 or 5", "3.1.1", "5", also=("number",))
 ]

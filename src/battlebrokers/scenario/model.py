@@ -38,10 +38,10 @@ class Tls(Strict):
 class Credentials(Strict):
     """Who we are to the broker: one pattern for all, or a file with a row for each."""
 
-    username: k.Secret | None = Field(
+    username: k.UserName | None = Field(
         None, description="May use {index}, {number}, {fleet}, {device} or {client}, {env:NAME}."
     )
-    password: k.Secret | None = Field(None, description="Likewise; {env:NAME} keeps it out of the file.")
+    password: k.Password | None = Field(None, description="Likewise; {env:NAME} keeps it out of the file.")
     csv: k.File | None = Field(
         None, description="A CSV file with columns username, password and perhaps client_id, a row for each node."
     )
@@ -244,6 +244,9 @@ class Scenario(Strict):
     repetitions: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="How often to run it.")
     expect: list[k.Expected] = Field(default_factory=list, description="What must hold for a PASS.")
 
-    def plain(self) -> dict[str, Any]:
-        """The scenario as plain data that could be read again: what was said, and nothing that was not."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+    def plain(self, *, reveal: bool = False) -> dict[str, Any]:
+        """The scenario as plain data that could be read again: what was said, and nothing that was not.
+
+        Secrets are masked, unless it is for another process of the same run.
+        """
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, context={"reveal": reveal})

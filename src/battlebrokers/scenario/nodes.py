@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from battlebrokers.secrets import Secret
+
 NEVER_NS = 2**63 - 1
 """Later than everything."""
 
@@ -103,7 +105,7 @@ class ConnectionPlan:
     transport: str
     client_id: str
     username: str | None
-    password: str | None
+    password: Secret | None
     clean: bool
     session_expiry_s: int
     keep_alive_s: int

@@ -11,6 +11,7 @@ from typing import Any
 from battlebrokers.errors import Mistake
 from battlebrokers.scenario.document import Document, parse_value
 from battlebrokers.scenario.patterns import nearest
+from battlebrokers.secrets import masked_setting
 
 _NAMED_GROUPS = ("fleets", "clients")
 
@@ -20,7 +21,7 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> None:
     for override in overrides:
         path_text, equals, value_text = override.partition("=")
         parts = path_text.strip().split(".")
-        option = f"--set {override}"
+        option = f"--set {masked_setting(override)}"
         if equals and all(parts):
             _apply(document, parts, parse_value(value_text), option)
         else:

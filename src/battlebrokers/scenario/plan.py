@@ -33,6 +33,7 @@ from battlebrokers.scenario.nodes import (
     WillPlan,
 )
 from battlebrokers.scenario.resolve import resolve
+from battlebrokers.secrets import MASK, Secret
 from battlebrokers.units import parse_duration_ns, parse_rate_per_s
 
 __all__ = [
@@ -153,20 +154,20 @@ class Plan:
         """Deliveries per second of the measure phase, estimated."""
         return self.estimate.deliveries_per_s
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self, mask: str = MASK) -> Iterator[bytes]:
         """The whole plan as JSON lines: a head, then every device and client.
 
         The same scenario and seed give the same bytes: the run id is left out, passwords are masked.
         """
         plan = self if not self.run_id else replace(self, run_id="")
-        encode = msgspec.json.Encoder(enc_hook=str).encode
+        encode = msgspec.json.Encoder(enc_hook=lambda value: mask if isinstance(value, Secret) else str(value)).encode
         yield (
             encode({"format": _FORMAT, "scenario": self.scenario.name, "seed": self.seed, "phases": self.phases})
             + b"\n"
         )
         for kind, nodes in (("device", plan.devices()), ("client", plan.clients())):
             for node in nodes:
-                yield encode({kind: _masked(node)}) + b"\n"
+                yield encode({kind: node}) + b"\n"
 
     def to_bytes(self) -> bytes:
         """The lines as one piece."""
@@ -174,16 +175,16 @@ class Plan:
 
     @cached_property
     def sha256(self) -> str:
-        """The fingerprint of `to_bytes`."""
+        """The fingerprint of the lines, with the mask of the first versions: runs of then and now stay comparable."""
         digest = hashlib.sha256()
-        for line in self.lines():
+        for line in self.lines(mask="***"):
             digest.update(line)
         return digest.hexdigest()
 
     def to_message(self) -> bytes:
         """A small message from which another process makes the same plan."""
         return msgspec.json.encode(
-            {"format": _FORMAT, "scenario": self.scenario.plain(), "seed": self.seed, "run_id": self.run_id}
+            {"format": _FORMAT, "scenario": self.scenario.plain(reveal=True), "seed": self.seed, "run_id": self.run_id}
         )
 
     @classmethod
@@ -198,12 +199,6 @@ class Plan:
             return cls(Scenario.model_validate(content["scenario"]), int(content["seed"]), str(content["run_id"]))
         except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
             raise InputError(f"this is not a plan: {str(error).splitlines()[0]}") from None
-
-
-def _masked(node: DevicePlan | ClientPlan) -> DevicePlan | ClientPlan:
-    if node.connection.password is None:
-        return node
-    return replace(node, connection=replace(node.connection, password="***"))  # noqa: S106 - that is the point
 
 
 def build_plan(scenario: Scenario, seed: int | None = None, run_id: str = "") -> Plan:

@@ -15,12 +15,14 @@ from typing import Any
 
 from battlebrokers.errors import InputError, ScenarioError, UsageError
 from battlebrokers.scenario.document import LARGEST_BYTES, Document, read_document
+from battlebrokers.scenario.masking import masked_yaml, secrets_of
 from battlebrokers.scenario.model import Scenario
 from battlebrokers.scenario.overrides import apply_overrides
 from battlebrokers.scenario.resolve import resolve
 from battlebrokers.scenario.rules import check_rules
 from battlebrokers.scenario.shipped import shipped_path, shipped_scenarios
 from battlebrokers.scenario.validation import validate
+from battlebrokers.secrets import masked_setting, remember
 
 _LONGEST_TOLD = 80
 """Overrides longer than this are counted in a title, not told."""
@@ -28,7 +30,10 @@ _LONGEST_TOLD = 80
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
-    """A scenario with its provenance: where it came from, its text, and what the command line changed."""
+    """A scenario with its provenance: where it came from, its text, and what the command line changed.
+
+    Text and overrides are for people and evidence: secrets in them are masked. The scenario has them.
+    """
 
     scenario: Scenario
     source: str
@@ -77,7 +82,9 @@ def read_scenario(
         raise ScenarioError(sorted(document.mistakes, key=lambda mistake: (mistake.line == 0, mistake.line)))
     scenario, _ = validate(document, folder)
     assert scenario is not None
-    return LoadedScenario(scaled(scenario, scale), source, text, tuple(overrides), scale)
+    remember(*secrets_of(scenario))
+    told = tuple(masked_setting(override) for override in overrides)
+    return LoadedScenario(scaled(scenario, scale), source, masked_yaml(text), told, scale)
 
 
 def _check(document: Document, scale: float, folder: Path | None) -> None:

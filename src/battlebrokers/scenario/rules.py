@@ -115,11 +115,12 @@ def _variables(scenario: Scenario, group: Fleet | Clients, path: Path, allowed: 
     """Keys that devices and clients share may use only the variables of their side, also those said for all."""
     client_id = effective(scenario, group, "client_id")
     credentials = effective(scenario, group, "credentials")
+    password = credentials.password if credentials else None
     texts = {
         ("client_id",): client_id if client_id is None or not RANDOM_ID.fullmatch(client_id) else None,
         ("will", "topic"): group.will.topic if group.will else None,
         ("credentials", "username"): credentials.username if credentials else None,
-        ("credentials", "password"): credentials.password if credentials else None,
+        ("credentials", "password"): password.reveal() if password is not None else None,
     }
     for keys, text in texts.items():
         own = getattr(group, keys[0]) is not None

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from battlebrokers.scenario.document import Document, Path
 from battlebrokers.scenario.model import Scenario
 from battlebrokers.scenario.patterns import nearest
+from battlebrokers.secrets import MASK, is_secret_name
 
 _STAND_INS: dict[str, Any] = {"name": "unnamed", "phases": {"measure": "1h"}}
 _MOST_LOOKS = 6
@@ -107,7 +108,8 @@ def _explain(detail: ErrorDetails, path: Path) -> tuple[str, str]:
     """What pydantic found, in our words."""
     context = detail.get("ctx", {})
     kind = detail["type"]
-    shown = _shown(detail["input"])
+    secret = any(is_secret_name(str(part)) for part in path)
+    shown = MASK if secret else _shown(detail["input"])
     match kind:
         case "extra_forbidden":
             return f"unknown key `{path[-1]}`", nearest(str(path[-1]), _keys_at(path[:-1]))

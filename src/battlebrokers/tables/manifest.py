@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from battlebrokers.processes import ProcessIdentity
+from battlebrokers.secrets import MASK, masked_document, masked_setting, masked_text, masked_url, masked_values
 
 State = Literal["starting", "running", "finished", "interrupted", "broker-failed", "failed", "killed"]
 
@@ -38,6 +40,8 @@ class ScenarioFacts(msgspec.Struct, frozen=True):
     expect: list[str] = []
     title: str = ""
     """Its name, and what scale and overrides make of it; runs of older versions have none."""
+    secrets_masked: bool = False
+    """Whether ••• stands for passwords in it: to run it again, they have to be given again."""
 
 
 class ServiceFacts(msgspec.Struct, frozen=True):
@@ -159,6 +163,32 @@ class Manifest(msgspec.Struct):
     def phase(self, name: str) -> Phase | None:
         """The phase of that name, if the run reached it."""
         return next((phase for phase in self.phases if phase.name == name), None)
+
+    def masked(self) -> Manifest:
+        """The same without secrets, as it is written and read: older versions kept some."""
+        scenario, contender = self.scenario, self.contender
+        shown = replace(
+            scenario,
+            text=masked_document(scenario.text),
+            resolved=masked_values(scenario.resolved),
+            overrides=[masked_setting(override) for override in scenario.overrides],
+            title=masked_text(scenario.title),
+        )
+        broker = replace(
+            contender,
+            name=masked_url(contender.name),
+            endpoints={name: masked_url(url) for name, url in contender.endpoints.items()},
+            config_text=masked_document(contender.config_text),
+        )
+        return replace(
+            self,
+            scenario=replace(shown, secrets_masked=MASK in shown.text or any(MASK in each for each in shown.overrides)),
+            contender=broker,
+            state_detail=masked_text(self.state_detail),
+            tags={name: masked_values(value, name=name) for name, value in self.tags.items()},
+            captures=[replace(each, missing=masked_text(each.missing)) for each in self.captures],
+            settings=masked_values(self.settings),
+        )
 
     @property
     def tick_ns(self) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from battlebrokers.errors import RunFolderError
+from battlebrokers.secrets import bare_url
 from battlebrokers.tables.base import Table
 from battlebrokers.tables.manifest import Manifest
 from battlebrokers.tables.manifest_checks import MOST_BYTES, decode_manifest
@@ -21,6 +22,8 @@ from battlebrokers.tables.manifest_checks import MOST_BYTES, decode_manifest
 _ID_LETTERS = "abcdefghjkmnpqrstvwxyz0123456789"
 """Base 32 without i, l, o and u: nothing to misread, no accidental words."""
 _ID_LENGTH = 5
+PRIVATE = 0o700
+"""Evidence tells what went over the wire: run folders are their owner's alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +86,22 @@ class RunFolder:
             ) from None
         except OSError as error:
             raise RunFolderError(f"{self.manifest_path} cannot be read: {error.strerror}") from error
-        return decode_manifest(raw, str(self.manifest_path))
+        return decode_manifest(raw, str(self.manifest_path)).masked()
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest in one step, so that no reader ever sees half of it."""
-        write_atomically(self.manifest_path, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+        write_atomically(self.manifest_path, msgspec.json.format(msgspec.json.encode(manifest.masked()), indent=2))
 
 
 def new_run_folder(runs: Path, scenario: str, contender: str, now: datetime) -> RunFolder:
-    """Create `<time>-<scenario>-<contender>-<id>` under `runs`; the id is new among all runs there."""
+    """Create `<time>-<scenario>-<contender>-<id>` under `runs`, for nobody else to read; its id is new among all there."""
     runs.mkdir(parents=True, exist_ok=True)
     taken = {path.name.rsplit("-", 1)[-1] for path in runs.iterdir()}
     while (run_id := "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))) in taken:
         pass
-    path = runs / f"{now:%Y%m%dT%H%M%S}-{_slug(scenario)}-{_slug(contender)}-{run_id}"
-    path.mkdir()
+    path = runs / f"{now:%Y%m%dT%H%M%S}-{_slug(scenario)}-{_slug(bare_url(contender))}-{run_id}"
+    path.mkdir(mode=PRIVATE)
+    path.chmod(PRIVATE)  # whatever the umask took away
     return RunFolder(path)
 
 

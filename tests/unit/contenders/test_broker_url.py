@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from battlebrokers.contenders.broker_url import is_url, parse_broker_url
 from battlebrokers.errors import UsageError
+from battlebrokers.secrets import Secret
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_a_websocket_carries_mqtt_unless_the_contender_says_otherwise() -> None:
 
 def test_credentials_are_kept_apart_from_the_address() -> None:
     parsed = parse_broker_url("mqtt://me:p%40ss@broker")
-    assert (parsed.username, parsed.password) == ("me", "p@ss")
+    assert (parsed.username, parsed.password) == ("me", Secret("p@ss"))
     assert parsed.url == "mqtt://broker:1883"
 
 

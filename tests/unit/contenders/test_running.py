@@ -8,6 +8,7 @@ import pytest
 from battlebrokers.contenders.lifecycle import start_contender
 from battlebrokers.contenders.running import assign_services
 from battlebrokers.errors import ContenderError, UsageError
+from battlebrokers.secrets import Secret
 
 
 def test_processes_belong_to_the_service_that_names_them_and_the_rest_to_the_star() -> None:
@@ -28,7 +29,7 @@ def test_an_external_broker_has_an_endpoint_and_nothing_of_ours(tmp_path: Path) 
             assert broker.profile == "external"
             assert broker.version == "unknown"
             assert broker.endpoints == {"tcp": f"mqtt://127.0.0.1:{port}"}
-            assert broker.credentials == ("me", "secret")
+            assert broker.credentials == ("me", Secret("secret"))
             assert broker.services == []
             assert broker.log_paths == []
             assert broker.alive()

@@ -16,6 +16,7 @@ from battlebrokers.scenario.nodes import AwayPlan, FilterPlan, TlsPlan, WillPlan
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import load_scenario, read_scenario
 from battlebrokers.scenario.resolve import settled
+from battlebrokers.secrets import Secret
 from support.examples import examples
 
 TEXT = """\
@@ -209,14 +210,19 @@ def test_credentials_by_pattern_and_by_file(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("BB_TEST_PASSWORD", "hush")
     made = plan("defaults.credentials={username: 'u-{fleet}-{index}', password: '{env:BB_TEST_PASSWORD}'}")
     connection = next(made.devices()).connection
-    assert (connection.username, connection.password) == ("u-air-1", "hush")
+    assert (connection.username, connection.password) == ("u-air-1", Secret("hush"))
     assert b"hush" not in made.to_bytes()
     assert b"hush" not in made.to_message()
     (tmp_path / "logins.csv").write_text("username,password,client_id\na,1,me\nb,2,\nc,,\nd,4,\ne,5,\n")
     (tmp_path / "small.yaml").write_text(TEXT)
     loaded = load_scenario(str(tmp_path / "small.yaml"), ["fleets.air.credentials.csv=logins.csv"])
     connections = [device.connection for device in build_plan(loaded.scenario, run_id="r").devices()]
-    assert [(c.username, c.password) for c in connections[:4]] == [("a", "1"), ("b", "2"), ("c", None), ("d", "4")]
+    assert [(c.username, c.password and c.password.reveal()) for c in connections[:4]] == [
+        ("a", "1"),
+        ("b", "2"),
+        ("c", None),
+        ("d", "4"),
+    ]
     assert connections[0].client_id == "me"
     assert connections[1].client_id.startswith("bb")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from battlebrokers import signals
@@ -17,6 +16,7 @@ from battlebrokers.cli.options import AsJson
 from battlebrokers.cli.sdn.app import ReactiveLimit, sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url, asked
 from battlebrokers.errors import ExitCode
+from battlebrokers.output import PlainConsole, echo, echo_json
 
 _STATE = Path.home() / ".local" / "state" / "battlebrokers" / "sdn.json"
 
@@ -39,7 +39,7 @@ def controller(
     from battlebrokers.sdn.service import Places, serve  # slow to import: a web server and a codec
 
     def tell(openflow: int, http: int) -> None:
-        typer.echo(f"switches: tcp:{host}:{openflow}   page: http://{host}:{http}/   REST: http://{host}:{http}/docs")
+        echo(f"switches: tcp:{host}:{openflow}   page: http://{host}:{http}/   REST: http://{host}:{http}/docs")
         sys.stdout.flush()
 
     place = state or _STATE
@@ -53,7 +53,7 @@ def status(url: Url = URL, as_json: AsJson = False) -> int:
     """Show switches, hosts and what was dropped, as the controller sees them."""
     topology, statistics = asked(url, "GET", "/api/v1/topology"), asked(url, "GET", "/api/v1/statistics")
     if as_json:
-        typer.echo(json.dumps({"topology": topology, "statistics": statistics}, indent=2))
+        echo_json(json.dumps({"topology": topology, "statistics": statistics}, indent=2))
         return ExitCode.PASS
     table = Table(box=None, header_style="bold")
     for name in ("switch", "connected", "ports", "rules", "groups", "packet-ins", "packet-outs", "errors"):
@@ -66,7 +66,7 @@ def status(url: Url = URL, as_json: AsJson = False) -> int:
             str(len(one["ports"])),
             *(str(one[w]) for w in words),
         )
-    console = Console()
+    console = PlainConsole()
     console.print(table if topology["switches"] else "no switch has called yet: bb sdn lab up paper")
     where = ", ".join(f"{host['ipv4']} at s{host['switch']}:{host['port']}" for host in topology["hosts"])
     console.print(f"links: {len(topology['links'])}   hosts: {where or 'none seen yet'}")

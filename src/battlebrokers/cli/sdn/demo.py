@@ -17,6 +17,7 @@ from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url, asked
 from battlebrokers.cli.sdn.ground import Ground, ground
 from battlebrokers.errors import BattleError, EnvironmentNotReady, ExitCode, Interrupted, UsageError
+from battlebrokers.output import PlainConsole
 from battlebrokers.units import parse_duration_ns
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def temperature(
     from battlebrokers.sdn.applications.temperature.application import Application
 
     application = Application(seed, threshold, interval_s)
-    console = Console(highlight=False)
+    console = PlainConsole()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
@@ -165,6 +166,6 @@ def _counters(url: str, address: str, published: int) -> Any:
 
 def _bar(console: Console) -> Progress:
     return Progress(
-        TextColumn("[bold]{task.description}"), BarColumn(bar_width=28), TimeElapsedColumn(),
+        TextColumn("{task.description}", style="bold", markup=False), BarColumn(bar_width=28), TimeElapsedColumn(),
         console=console, transient=True, disable=not console.is_terminal,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from battlebrokers import signals
 from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url
 from battlebrokers.errors import ExitCode, UsageError
+from battlebrokers.output import echo
 
 
 @sdn_app.command("gateway")
@@ -74,5 +75,5 @@ def gateway(
 
 
 def _say(words: str) -> None:
-    typer.echo(words)
+    echo(words)
     sys.stdout.flush()

@@ -14,6 +14,7 @@ from battlebrokers import signals
 from battlebrokers.cli.options import AsJson
 from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.errors import ExitCode, UsageError
+from battlebrokers.output import echo, echo_json
 
 lab_app = typer.Typer(help="A network of namespaces and Open vSwitch on this machine.", no_args_is_help=True)
 sdn_app.add_typer(lab_app, name="lab")
@@ -52,11 +53,11 @@ def up(
             # As while it is built: who interrupts has no lab.
             laboratory.down()
             raise
-    typer.echo(f"{wanted.title}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts, {len(wanted.wires)} links")
+    echo(f"{wanted.title}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts, {len(wanted.wires)} links")
     for host in wanted.hosts.values():
-        typer.echo(f"  {host.name:10} {host.ipv4:12} {host.mac}  at {host.port}")
+        echo(f"  {host.name:10} {host.ipv4:12} {host.mac}  at {host.port}")
     if not answered:
-        typer.echo(f"no controller answers at {controller} yet: start one with `bb sdn controller`", err=True)
+        echo(f"no controller answers at {controller} yet: start one with `bb sdn controller`", err=True)
     return ExitCode.PASS
 
 
@@ -85,16 +86,16 @@ def lab_status(as_json: AsJson = False) -> int:
         "connected": found.connected,
     }
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        echo_json(json.dumps(facts, indent=2))
     elif found.topology is None:
-        typer.echo("no lab is up: bb sdn lab up paper")
+        echo("no lab is up: bb sdn lab up paper")
     else:
-        typer.echo(f"{found.topology.title}: {len(found.hosts_up)} of {len(found.topology.hosts)} hosts")
+        echo(f"{found.topology.title}: {len(found.hosts_up)} of {len(found.topology.hosts)} hosts")
         for daemon, pid in found.daemons.items():
             if pid is None:
-                typer.echo(f"  {daemon} does not run, so nothing is switched: build the lab again with `bb sdn lab up`")
+                echo(f"  {daemon} does not run, so nothing is switched: build the lab again with `bb sdn lab up`")
         for switch, connected in found.connected.items() if all(found.daemons.values()) else ():
-            typer.echo(f"  {switch}  {'controller answers' if connected else 'no controller: bb sdn controller'}")
+            echo(f"  {switch}  {'controller answers' if connected else 'no controller: bb sdn controller'}")
     return ExitCode.PASS
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from battlebrokers import signals
 from battlebrokers.cli.options import AsJson
 from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
 from battlebrokers.errors import EnvironmentNotReady, ExitCode, UsageError
+from battlebrokers.output import PlainConsole, echo_json
 from battlebrokers.scratch import Scratch
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ def _tell(made: Ladder, *, as_json: bool) -> None:
     from battlebrokers.sdn.ladder import words
 
     if as_json:
-        typer.echo(json.dumps(words.as_json(made), indent=2))
+        echo_json(json.dumps(words.as_json(made), indent=2))
         return
-    console = Console()
+    console = PlainConsole()
     console.print(words.heading(made), style="bold", soft_wrap=True, highlight=False)
     for line in words.lines(made, console.width):
         console.print(line, soft_wrap=True, highlight=False)

@@ -6,13 +6,13 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from battlebrokers.cli.options import AsJson
 from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
 from battlebrokers.errors import ExitCode, UsageError
+from battlebrokers.output import PlainConsole, echo, echo_json
 
 
 @sdn_app.command("resources")
@@ -20,7 +20,7 @@ def resources(url: Url = URL, as_json: AsJson = False) -> int:
     """List resources with their subscribers and counters."""
     found = asked(url, "GET", "/api/v1/resources")
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        echo_json(json.dumps(found, indent=2))
         return ExitCode.PASS
     table = Table(box=None, header_style="bold")
     counters = ("published", "delivered", "refused", "dropped")
@@ -30,7 +30,7 @@ def resources(url: Url = URL, as_json: AsJson = False) -> int:
         who = ", ".join(f"{sub['ipv4']} ({sub['seen_at'] or 'not seen yet'})" for sub in one["subscribers"])
         numbers = (str(one[name]) for name in counters)
         table.add_row(one["address"], str(one["id"]), one["name"], one["mode"], one["source"], *numbers, who or "none")
-    Console().print(table if found else "no resources yet: bb sdn create")
+    PlainConsole().print(table if found else "no resources yet: bb sdn create")
     return ExitCode.PASS
 
 
@@ -47,7 +47,7 @@ def create(
     for option, said, known in (("--mode", mode, list(Mode)), ("--from", source, list(Source))):
         if said not in known:
             raise UsageError(f"{option} cannot be '{said}'", hint=f"one of {', '.join(known)}")
-    typer.echo(asked(url, "POST", "/api/v1/resources", {"mode": mode, "source": source, "name": name})["address"])
+    echo(asked(url, "POST", "/api/v1/resources", {"mode": mode, "source": source, "name": name})["address"])
     return ExitCode.PASS
 
 

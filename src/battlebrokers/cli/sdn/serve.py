@@ -12,6 +12,7 @@ import typer
 from battlebrokers import signals
 from battlebrokers.cli.sdn.app import ReactiveLimit, sdn_app
 from battlebrokers.errors import ExitCode, UsageError
+from battlebrokers.output import echo
 
 _LONGEST_PREFIX = 6
 
@@ -54,8 +55,8 @@ def serve(
     from battlebrokers.sdn.serving import Serving, serve_lab  # slow to import: a web server and a codec
 
     def tell(openflow: int, http: int) -> None:
-        typer.echo(f"{wanted.title}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts")
-        typer.echo(f"switches: tcp:{host}:{openflow}   page: http://{host}:{http}/   REST: http://{host}:{http}/docs")
+        echo(f"{wanted.title}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts")
+        echo(f"switches: tcp:{host}:{openflow}   page: http://{host}:{http}/   REST: http://{host}:{http}/docs")
         sys.stdout.flush()
 
     place = folder or Path("/run") / f"battlebrokers-{prefix}"

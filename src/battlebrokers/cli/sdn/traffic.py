@@ -11,6 +11,8 @@ import typer
 from battlebrokers.cli.sdn.app import sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
 from battlebrokers.errors import ContenderError, EnvironmentNotReady, ExitCode, InputError
+from battlebrokers.output import echo
+from battlebrokers.visible import visible
 
 
 @sdn_app.command("publish")
@@ -29,7 +31,7 @@ def publish(
             hint="at most 1472: the network refuses fragments",
         )
     if not host:
-        typer.echo(asked(url, "POST", f"{resource_path(resource)}/messages", {"text": text, "port": port})["message"])
+        echo(asked(url, "POST", f"{resource_path(resource)}/messages", {"text": text, "port": port})["message"])
         return ExitCode.PASS
     from battlebrokers.sdn.lab.laboratory import Laboratory
 
@@ -56,7 +58,7 @@ def listen(
         number = 0
         while not count or number < count:
             payload, (address, sender_port) = receiver.recvfrom(65536)
-            typer.echo(f"{address}:{sender_port}  {payload.decode('utf-8', 'backslashreplace')}")
+            echo(f"{address}:{sender_port}  {visible(payload.decode('utf-8', 'backslashreplace'))}")
             sys.stdout.flush()
             number += 1
     return ExitCode.PASS

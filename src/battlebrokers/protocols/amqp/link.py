@@ -89,7 +89,8 @@ class AmqpLink(Publisher):
     def introduction(self) -> base.Frame:
         """Who we are; guest when nobody said."""
         options, script = self.options, self.script
-        username, password = options.username or "guest", options.password or "guest"
+        username = options.username or "guest"
+        password = options.password.reveal() if options.password else "guest"
         if script is not None and script.username:
             username = plain(script.username).bind(options.known).require().render({}).decode()
             password = plain(script.password).bind(options.known).require().render({}).decode()

@@ -15,6 +15,7 @@ from battlebrokers.protocols.base import Completion, Endpoint, Failure
 from battlebrokers.protocols.http.head import Head
 from battlebrokers.protocols.phrase import MISSING, Phrase, Value, fits, picked, plain, read_json, structure
 from battlebrokers.protocols.script import Say, Script
+from battlebrokers.secrets import remember_named
 
 PAYLOAD = "payload"
 _RAW = "${payload}"
@@ -116,7 +117,9 @@ class Call:
     def kept(self, head: Head, document: Any) -> dict[str, str]:
         """The values its answer leaves behind; those the answer does not have are absent."""
         found = ((name, picked(where, document, head.headers, head.status)) for name, where in self.say.keep.items())
-        return {name: value for name, value in found if value is not None}
+        kept = {name: value for name, value in found if value is not None}
+        remember_named(kept)
+        return kept
 
 
 def compile_call(say: Say, endpoint: Endpoint, headers: Mapping[str, str]) -> Call:

@@ -93,7 +93,7 @@ class Sender(Link):
     def known(self) -> dict[str, Value]:
         """Everything this node's templates may use at any time."""
         options, endpoint = self.options, self.endpoint
-        user, password = options.username or "", options.password or ""
+        user, password = options.username or "", options.password.reveal() if options.password else ""
         own: dict[str, Value] = {
             "host": endpoint.host,
             "port.http": str(endpoint.port),

@@ -35,6 +35,7 @@ from battlebrokers.protocols.script import Known, Listening, Say, Script
 from battlebrokers.protocols.talk import Talk, Values
 from battlebrokers.protocols.wrapping import Request
 from battlebrokers.scenario.topics import filter_matches
+from battlebrokers.secrets import Secret
 
 _NO_SCRIPT = Script("mqtt")
 _OF_A_DIALOGUE = -1
@@ -123,7 +124,7 @@ class ScriptedMqttLink(Talk):
         if script.username:
             username = self._filled(script.username)
         if script.password:
-            password = self._filled(script.password)
+            password = Secret(self._filled(script.password))
         return replace(options, script=None, username=username, password=password)
 
     def _filled(self, template: str) -> str:

@@ -71,7 +71,7 @@ def connect_packet(options: LinkOptions, client_id: str) -> Connect:
         clean=options.clean,
         keep_alive_s=options.keep_alive_s,
         username=options.username,
-        password=None if options.password is None else options.password.encode(),
+        password=None if options.password is None else options.password.reveal().encode(),
         will=will,
         properties=properties,
     )
