@@ -9,7 +9,7 @@ from rich.console import Console
 
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.conclusion import conclude as draw
-from battlebrokers.analysis.verdict import exit_code
+from battlebrokers.analysis.verdict import exit_code, void_words
 from battlebrokers.analysis.wire import read_wire
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import ExitCode, Interrupted, PipelineError
@@ -41,7 +41,7 @@ def conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, html
         again = f"What was recorded is complete: `bb analyze {folder.path}` does it again. {error.hint}"
         raise PipelineError(error.message, hint=again.strip()) from error
     conclusion = draw(folder)
-    wire = read_wire(folder)
+    wire = read_wire(folder, void_words(conclusion.summary))
     if wire is not None:
         write_service_texts(wire, folder.path)
     if html:
