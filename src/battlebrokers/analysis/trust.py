@@ -335,6 +335,8 @@ def _other_load(facts: Facts, services: list[Service]) -> Check:
     own = sum(service.cpu_mean_percent for service in services if service.role != "host")
     share = max(0.0, host.cpu_mean_percent - own) / 100 / cores
     sentence = f"others used {format_percent(share)} of this machine's {cores} cores"
+    if unseen := facts.manifest.settings.get("broker_not_sampled"):
+        sentence += f", perhaps the broker among them, which was not sampled ({unseen})"
     level: Level = "ok"
     if share > OTHER_LOAD_SHARE:
         level, sentence = (

@@ -65,8 +65,8 @@ def describe_charts(pools: Sequence[Pool]) -> dict[str, str]:
     found = {
         "spectrum": f"Latency by percentile on a scale of nines. {figures}.",
         "rates": f"Messages planned, sent and delivered in each second, for {names}.",
-        "latency": "Median of latency in each second of planned send time, and the highest percentile that most seconds "
-        f"have messages enough for, for {names}.",
+        "latency": "Median of latency in each second of planned send time, and the highest percentile that most "
+        f"seconds have messages enough for, for {names}.",
         "in-flight": f"Deliveries still owed at the end of each second, for {names}.",
         "cpu": f"CPU use in each second, whole service and busiest thread, for {names}; 100 percent is one core.",
         "memory": f"Resident memory in each second, for {names}.",

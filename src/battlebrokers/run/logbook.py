@@ -139,6 +139,7 @@ def first_entry(
         tags=dict(request.tags),
         battle=request.battle,
         settings={
+            **({"broker_not_sampled": contender.unseen} if contender.unseen else {}),
             "devices": plan.device_count,
             "clients": plan.client_count,
             "protocols": protocols_of(plan.scenario),
