@@ -22,6 +22,7 @@ from battlebrokers.tables import measures, operations, resources
 from battlebrokers.tables.base import Table
 from battlebrokers.tables.manifest import Manifest, Phase
 from battlebrokers.tables.run_folder import RunFolder
+from battlebrokers.tables.slots import SLOTS
 
 MEASURE = "measure"
 """The phase whose messages the summary counts."""
@@ -54,6 +55,8 @@ class Facts:
     latencies: pa.Table
     ledger: pa.Table
     timeline: pa.Table
+    slots: pa.Table
+    """Empty for runs analysed by a version that did not have them."""
     publishing: pa.Table
     failures: pa.Table
     actions: pa.Table
@@ -115,6 +118,7 @@ def read_facts(folder: RunFolder) -> Facts:
         latencies=_measures(folder, measures.LATENCIES),
         ledger=_measures(folder, measures.LEDGER),
         timeline=_measures(folder, measures.TIMELINE),
+        slots=_measures(folder, SLOTS),
         publishing=_measures(folder, measures.PUBLISHING),
         failures=_measures(folder, measures.FAILURES),
         actions=_measures(folder, measures.ACTIONS),

@@ -21,6 +21,7 @@ from battlebrokers.analysis.stalls import stalls
 from battlebrokers.analysis.trust import LATE_SHARE
 from battlebrokers.analysis.verdict import void_words
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
+from battlebrokers.tables.slots import SLOT_NS
 from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
 BUSY_PERCENT = 90.0
@@ -29,6 +30,7 @@ LONG_TAIL_RATIO = 50.0
 GROWTH_RATIO, GROWTH_BYTES = 1.5, 32 << 20
 UNFAIR_JAIN = 0.9
 _KINDS_SHOWN = 3
+_STALLS_TOLD = 5
 
 _IN_MEASURE = "phase = 'measure'"
 
@@ -117,11 +119,17 @@ def _twice_at_qos_2(_facts: Facts, summary: Summary) -> Iterator[Finding]:
 
 
 def _stalled(facts: Facts, _summary: Summary) -> Iterator[Finding]:
-    for stall in stalls(facts)[:5]:
-        span = f"seconds {stall.first} to {stall.last}" if stall.last > stall.first else f"second {stall.first}"
-        sentence = f"Nothing arrived in {span} although {format_count(stall.planned)} messages were due."
-        rows = f"side = 'deliver' AND second BETWEEN {stall.first} AND {stall.last}"
-        yield _finding("stall", "warning", sentence, "measures/timeline", rows, 0)
+    for stall in stalls(facts)[:_STALLS_TOLD]:
+        long, share = format_duration(stall.seconds * SECOND_NS), format_percent(stall.share)
+        sentence = f"Nothing arrived for {long} at second {int(stall.begin_s)}; {share} of the messages waited in it."
+        if stall.to_the_end:
+            sentence = (
+                f"Nothing arrived any more from second {int(stall.begin_s)} on, {long} before the load ended; "
+                f"{share} of the messages were due in that time."
+            )
+        first, last = (int(at * SECOND_NS // SLOT_NS) for at in (stall.begin_s, stall.end_s))
+        rows = f"slot > {first} AND slot < {last}, sum of planned"
+        yield _finding("stall", "warning", sentence, "measures/slots", rows, stall.due)
 
 
 def _busy(facts: Facts, summary: Summary) -> Iterator[Finding]:
@@ -168,7 +176,7 @@ def _held(_facts: Facts, summary: Summary) -> Iterator[Finding]:
     yield _finding("held", "notice", sentence, "measures/latencies", f"kind = 'held' AND {_IN_MEASURE}", held.n)
 
 
-def _shape(_facts: Facts, summary: Summary) -> Iterator[Finding]:
+def _shape(facts: Facts, summary: Summary) -> Iterator[Finding]:
     response, service, last = summary.latency_ms.response, summary.latency_ms.service, summary.latency_ms.last
     if response.p99 and service.p99 and response.p99 > 1.5 * service.p99 and response.p99 - service.p99 > 1:
         sentence = (
@@ -177,7 +185,9 @@ def _shape(_facts: Facts, summary: Summary) -> Iterator[Finding]:
         )
         rows = f"kind = 'service' AND {_IN_MEASURE}"
         yield _finding("waiting-dominates", "notice", sentence, "measures/latencies", rows, service.p99)
-    if response.p50 and response.p999 and response.p999 > LONG_TAIL_RATIO * response.p50:
+    tailed = response.p50 and response.p999 and response.p999 > LONG_TAIL_RATIO * response.p50
+    # A stall is told as such: how long it was says more than what it made of a percentile.
+    if tailed and response.p50 and response.p999 and not stalls(facts):
         sentence = f"The tail is long: p99.9 is {response.p999 / response.p50:.0f} times the median."
         rows = f"kind = 'response' AND {_IN_MEASURE}"
         yield _finding("long-tail", "notice", sentence, "measures/latencies", rows, response.p999)

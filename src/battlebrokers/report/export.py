@@ -42,7 +42,7 @@ from battlebrokers.tables import (
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
 from battlebrokers.units import format_count, format_percent
 
-CSV_TABLES = ("latencies", "ledger", "timeline", "publishing", "actions", "balance", "services", "resources")
+CSV_TABLES = ("latencies", "ledger", "timeline", "slots", "publishing", "actions", "balance", "services", "resources")
 WIRE_CSV_TABLES = (
     PACKETS, STREAMS, MESSAGES, EXCHANGES, HOPS, FOLLOWED, SERVICE_PEERS, RESPONSES, TRAFFIC, PASSAGES, ENDINGS,
 )  # fmt: skip

@@ -71,15 +71,6 @@ def test_a_busy_machine_is_named(make_run):
     assert "98 % of 2 cores" in findings(run)["busy-host"].sentence
 
 
-def test_a_stall_is_found_second_by_second(make_run):
-    run = make_run().healthy()
-    for row in run.rows["timeline"]:
-        if row["side"] == "deliver" and row["second"] in (12, 13):
-            row["messages"] = 0
-    found = findings(run)["stall"]
-    assert found.sentence == "Nothing arrived in seconds 12 to 13 although 200 messages were due."
-
-
 def test_messages_that_had_to_wait_are_explained(make_run):
     run = make_run().healthy(3000)
     run.rows["publishing"][0] |= {"held_window": 250, "held_socket": 50}
