@@ -25,6 +25,7 @@ from battlebrokers.tables import (
     PUBLISHES,
     PUBLISHING,
     SERVICES,
+    SLOTS,
     TIMELINE,
     Table,
 )
@@ -327,6 +328,19 @@ def test_the_timeline_counts_by_the_second(evidence, analysed):
     assert [rows["publish", second]["messages"] for second in (0, 1)] == [2, 2]
     assert [rows["deliver", second]["messages"] for second in (0, 1, 2)] == [1, 2, 1]
     assert rows["deliver", 0]["in_flight"] == 1
+
+
+def test_slots_tell_when_what_was_due_arrived(evidence, analysed):
+    for seq in range(4):
+        evidence.publish(0, seq, 100 * seq)
+        evidence.deliver(0, 0, seq, 100 * seq, 850 + seq)
+    rows = {row["slot"]: row for row in analysed(evidence.write()).rows(SLOTS)}
+    assert {slot: (row["planned"], row["sent"], row["arrived"]) for slot, row in rows.items()} == {
+        **dict.fromkeys(range(4), (1, 1, 0)),
+        8: (0, 0, 4),
+    }
+    assert rows[8]["last_ns"] - rows[8]["first_ns"] == 3_000_000
+    assert rows[0]["first_ns"] is None
 
 
 def test_a_run_that_ended_abnormally_does_not_call_the_last_messages_lost(tmp_path, analysed):

@@ -21,6 +21,7 @@ from battlebrokers.units import format_count
 
 _WHO = ("role", "node")
 _WHAT = (*_WHO, "filter", "share")
+SUBSCRIBED = "every subscription is granted"
 _SHOWN = 2
 """So many reasons or filters are told; who wants all reads `recorded/operations`."""
 
@@ -32,7 +33,7 @@ def judge_admission(texts: list[str], facts: Facts) -> list[Judged]:
     if "connect_failures" not in spoken_of:
         found += _judge(facts.operations, "connect", _WHO, "everybody gets a connection", "never got one")
     if "subscribe_failures" not in spoken_of:
-        found += _judge(facts.operations, "subscribe", _WHAT, "every subscription is granted", "never were")
+        found += _judge(facts.operations, "subscribe", _WHAT, SUBSCRIBED, "never were")
     if only_connects(facts):
         found += _judge_held(facts)
     return found

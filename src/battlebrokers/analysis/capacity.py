@@ -42,7 +42,7 @@ class Behind:
 
 def slow_readers(facts: Facts) -> frozenset[str]:
     """The groups of clients that read slowly on purpose: what waits for them is not the broker's delay."""
-    return _groups_with(facts, "clients", ("reads",))
+    return groups_with(facts, "clients", ("reads",))
 
 
 def broker_behind(facts: Facts) -> Behind | None:
@@ -82,7 +82,7 @@ def find_overload(facts: Facts) -> Overload | None:
 
 def _series(facts: Facts) -> tuple[list[int], list[int]]:
     """By second of the load: what the broker had yet to take or deliver, and what arrived."""
-    leave_out = _groups_with(facts, "clients", ("reads", "away")) | _groups_with(facts, "fleets", ("away",))
+    leave_out = groups_with(facts, "clients", ("reads", "away")) | groups_with(facts, "fleets", ("away",))
     columns = ["second", "phase", "side", "fleet", "messages", "planned", "queued"]
     rows: list[dict[str, Any]] = [
         row
@@ -104,7 +104,8 @@ def _series(facts: Facts) -> tuple[list[int], list[int]]:
     return queued, arrived
 
 
-def _groups_with(facts: Facts, part: str, keys: tuple[str, ...]) -> frozenset[str]:
+def groups_with(facts: Facts, part: str, keys: tuple[str, ...]) -> frozenset[str]:
+    """The fleets or groups of clients that the scenario gives one of these keys."""
     groups = facts.manifest.scenario.resolved.get(part)
     if not isinstance(groups, dict):
         return frozenset()

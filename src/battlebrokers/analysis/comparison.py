@@ -1,20 +1,21 @@
 """Two runs side by side: baseline and contender, figure by figure, with better, worse or noise as the answer.
 
-Refuses runs whose plan, seed or machine differ, unless asked to compare anyway. Noise is what one run can tell of
+Refuses runs whose plan, seed or machine differ, or one of which is VOID, unless asked to compare anyway; of a VOID run
+no figure is called better or worse. Noise is what one run can tell of
 itself: its seconds are resampled. Differences between repeats are the business of `ranking`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from battlebrokers.analysis.capture_cost import CaptureCost, cost_of_capturing
 from battlebrokers.analysis.facts import MEASURE, Facts
 from battlebrokers.analysis.interval import bootstrap_quantile
 from battlebrokers.analysis.latency import LEVELS, per_second
-from battlebrokers.analysis.metrics import METRICS, Metric
+from battlebrokers.analysis.metrics import METRICS, Metric, needed_for
 from battlebrokers.analysis.model import Summary
 from battlebrokers.errors import UsageError
 from battlebrokers.tables.manifest import Manifest
@@ -22,7 +23,7 @@ from battlebrokers.units import format_duration
 
 NOISE_MARGIN = 0.05
 """Relative differences up to this are noise, whatever the interval says."""
-Answer = Literal["better", "worse", "noise", "same"]
+Answer = Literal["better", "worse", "noise", "same", "not judged"]
 
 _MACHINE_WORDS = ("cpu", "core", "memory", "machine", "arch", "kernel", "hostname", "governor", "system")
 _VOLATILE_WORDS = ("free", "available", "used", "percent", "load", "mhz", "freq", "uptime", "time")
@@ -33,16 +34,18 @@ class Row:
     """One figure of both runs; low–high bounds contender ÷ baseline where seconds could be resampled."""
 
     metric: Metric
-    baseline: float
-    contender: float
+    baseline: float | None
+    """None: too few samples; the number that is needed is in `needed`."""
+    contender: float | None
     low: float | None
     high: float | None
     answer: Answer
+    needed: int | None = None
 
     @property
     def ratio(self) -> float | None:
         """Contender ÷ baseline."""
-        if math.isinf(self.baseline) or self.baseline == 0:
+        if self.baseline is None or self.contender is None or math.isinf(self.baseline) or self.baseline == 0:
             return None
         return self.contender / self.baseline
 
@@ -57,12 +60,15 @@ class Comparison:
     rows: tuple[Row, ...]
     capture_cost: CaptureCost | None = None
     """What capturing cost, if one of two otherwise equal runs captured."""
+    void: tuple[str, ...] = ()
+    """Which of the two are VOID, and why."""
 
     def to_dict(self) -> dict[str, Any]:
         """What `bb compare --json` prints."""
         return {
             "baseline": self.baseline.run,
             "contender": self.contender.run,
+            "void": list(self.void),
             "differences": list(self.differences),
             "metrics": [
                 {
@@ -74,6 +80,7 @@ class Comparison:
                     "low": _finite(row.low),
                     "high": _finite(row.high),
                     "answer": row.answer,
+                    "needed": row.needed,
                 }
                 for row in self.rows
             ],
@@ -84,23 +91,35 @@ class Comparison:
 def compare(baseline: tuple[Facts, Summary], contender: tuple[Facts, Summary], *, anyway: bool = False) -> Comparison:
     """Compare two runs; refuse with the reasons if they were not made alike and `anyway` is not set."""
     differences = tuple(incomparable(baseline[0], contender[0]))
+    void = tuple(_void_words(summary) for _, summary in (baseline, contender) if summary.verdict == "VOID")
+    if void and not anyway:
+        reasons = "".join(f"\n  {reason}" for reason in void)
+        raise UsageError(
+            f"nothing can be said of a measurement that is VOID:{reasons}",
+            hint="Measure again; `--anyway` prints the figures side by side all the same, without an answer.",
+        )
     if differences and not anyway:
         reasons = "".join(f"\n  {reason}" for reason in differences)
         raise UsageError(
             f"{baseline[1].run} and {contender[1].run} were not made alike:{reasons}",
             hint="`--anyway` compares them all the same.",
         )
-    rows = []
-    for metric in METRICS:
-        values = metric.read(baseline[1]), metric.read(contender[1])
-        if values[0] is not None and values[1] is not None:
-            rows.append(_row(metric, baseline, contender, values[0], values[1]))
+    rows = [row for metric in METRICS if (row := _row(metric, baseline, contender)) is not None]
+    if void:
+        rows = [replace(row, answer="not judged") for row in rows]
     cost = None
     if not differences:
-        figures = [(row.metric, row.baseline, row.contender, row.answer in ("noise", "same")) for row in rows]
-        trusted = "VOID" not in (baseline[1].verdict, contender[1].verdict)
-        cost = cost_of_capturing(baseline[0].manifest, contender[0].manifest, figures, trusted=trusted)
-    return Comparison(baseline[1], contender[1], differences, tuple(rows), cost)
+        figures = [
+            (row.metric, row.baseline, row.contender, row.answer in ("noise", "same"))
+            for row in rows
+            if row.baseline is not None and row.contender is not None
+        ]
+        cost = cost_of_capturing(baseline[0].manifest, contender[0].manifest, figures, trusted=not void)
+    return Comparison(baseline[1], contender[1], differences, tuple(rows), cost, void)
+
+
+def _void_words(summary: Summary) -> str:
+    return f"{summary.run} is VOID: {'; '.join(summary.reasons)}"
 
 
 def incomparable(first: Facts, second: Facts) -> list[str]:
@@ -126,9 +145,13 @@ def incomparable(first: Facts, second: Facts) -> list[str]:
     return found
 
 
-def _row(
-    metric: Metric, baseline: tuple[Facts, Summary], contender: tuple[Facts, Summary], before: float, after: float
-) -> Row:
+def _row(metric: Metric, baseline: tuple[Facts, Summary], contender: tuple[Facts, Summary]) -> Row | None:
+    """One figure of both; None if it was not measured in one of them."""
+    before, after = metric.read(baseline[1]), metric.read(contender[1])
+    needed = needed_for(metric, baseline[1]), needed_for(metric, contender[1])
+    if before is None or after is None:
+        known = (before is not None or needed[0]) and (after is not None or needed[1])
+        return Row(metric, before, after, None, None, "not judged", needed[0] or needed[1]) if known else None
     if metric.name == "lost":
         return Row(metric, before, after, None, None, _loss_answer(baseline[1], contender[1]))
     low, high = _ratio_interval(metric, baseline[0], contender[0])

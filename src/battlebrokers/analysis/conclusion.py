@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from battlebrokers.analysis.facts import Facts, read_facts
 from battlebrokers.analysis.finders import find
 from battlebrokers.analysis.findings import Finding, write_findings
@@ -30,7 +32,8 @@ def draw_conclusion(folder: RunFolder) -> Conclusion:
     """Read a run's measures and conclude; writes nothing."""
     facts = read_facts(folder)
     summary = summarize(facts)
-    return Conclusion(facts, summary, find(facts, summary))
+    findings = find(facts, summary)
+    return Conclusion(facts, msgspec.structs.replace(summary, findings=findings), findings)
 
 
 def conclude(folder: RunFolder) -> Conclusion:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from battlebrokers.analysis.latency import LEVELS
 from battlebrokers.analysis.metrics import latency_of
 from battlebrokers.analysis.model import Action, Group, Judged, Latencies, Messages, Percentiles, Publishing, Rates
-from battlebrokers.analysis.trust import needed_samples
 from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.errors import QuantityError
 from battlebrokers.scenario.expectations import Expectation, parse_expectation
@@ -129,22 +129,49 @@ def _judge_text(text: str, figures: Figures) -> Judged:
 
 def _judge_latency(expectation: Expectation, kind: str, statistic: str, figures: Figures) -> Judged:
     found = _percentiles(kind, figures)
+    if not found.n:
+        return Judged(text=expectation.text, ok=None, measured="nothing was measured")
+    if statistic in found.needed:
+        return _judge_by_lower(expectation, kind, statistic, found, figures)
     value_ms = latency_of(found, statistic)
     if value_ms is None:
         return Judged(text=expectation.text, ok=None, measured="nothing was measured")
-    measured = format_duration(value_ms * MILLISECOND_NS)
-    if math.isinf(value_ms):
-        measured += f" ({format_percent(found.lost / found.n)} never arrived)"
+    measured = _latency_text(value_ms, found)
     value = None if math.isinf(value_ms) else value_ms
-    if found.n < needed_samples(statistic):
-        measured += f", from {found.n} samples where {statistic} needs {needed_samples(statistic)}"
-        return Judged(text=expectation.text, ok=None, measured=measured, value=value)
     holds = expectation.holds(value_ms * MILLISECOND_NS)
     own_ms = _TICKS_WITHIN.get(kind, 0) * figures.tick_ms
     if own_ms and holds != expectation.holds(max(0.0, value_ms - own_ms) * MILLISECOND_NS):
         measured += f", up to {format_duration(own_ms * MILLISECOND_NS)} of it our own ticks"
         return Judged(text=expectation.text, ok=None, measured=measured, value=value)
     return Judged(text=expectation.text, ok=holds, measured=measured, value=value)
+
+
+def _judge_by_lower(
+    expectation: Expectation, kind: str, statistic: str, found: Percentiles, figures: Figures
+) -> Judged:
+    """A percentile with too few samples; it is at least as high as a lower one, and that may already decide."""
+    names = list(LEVELS)
+    lower = [name for name in names[: names.index(statistic)] if latency_of(found, name) is not None]
+    needs = (
+        f"{format_count(found.n)} samples, and {_level_name(statistic)} needs {format_count(found.needed[statistic])}"
+    )
+    if lower and expectation.op in ("<", "<=", ">", ">="):
+        value_ms = latency_of(found, lower[-1]) or 0.0
+        least_ms = max(0.0, value_ms - _TICKS_WITHIN.get(kind, 0) * figures.tick_ms)
+        holds = expectation.holds(least_ms * MILLISECOND_NS)
+        if holds is (expectation.op in (">", ">=")):
+            measured = f"{needs}, but {_level_name(lower[-1])} is already {_latency_text(value_ms, found)}"
+            return Judged(text=expectation.text, ok=holds, measured=measured)
+    return Judged(text=expectation.text, ok=None, measured=needs)
+
+
+def _latency_text(value_ms: float, found: Percentiles) -> str:
+    text = format_duration(value_ms * MILLISECOND_NS)
+    return f"{text} ({format_percent(found.lost / found.n)} never arrived)" if math.isinf(value_ms) else text
+
+
+def _level_name(level: str) -> str:
+    return "p99.9" if level == "p999" else level
 
 
 _TICKS_WITHIN = {"response": 2, "last": 2, "service": 1, "lag": 1, "held": 1}

@@ -1,6 +1,7 @@
 """Which service holds the slow messages back: shares of time on the deciding way, slow messages beside ordinary ones.
 
-Called by `bb explain` and the report. A service is named only when its share grows with slowness; else nobody is.
+Called by `bb explain` and the report. A service is named only when its share grows with slowness, and never of a run
+that is VOID.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from battlebrokers.analysis.examples import Examples
+from battlebrokers.analysis.quantiles import samples_for
 from battlebrokers.analysis.traces import OUTSIDE, Trace
 from battlebrokers.units import format_duration
 
 WIRE = "the wire"
-_LEAST_TRACES = 20
+LEAST_TRACES = samples_for(0.99)
+"""With fewer, the slowest hundredth is not the slowest hundredth of what the broker does."""
 _EXAMPLES = 3
 _MOST_OF_IT = 0.5
 """A service must explain at least so much of what slow messages take longer."""
@@ -54,12 +57,14 @@ class Explanation:
     shares: tuple[Share, ...]
     examples: tuple[Example, ...] = ()
     """The slowest messages, and where each waited longest."""
+    void: str = ""
+    """Why the run is VOID; then nobody is named."""
 
     @property
     def culprit(self) -> Share | None:
         """The one service that holds the slow messages back, if there is one."""
         named = [share for share in self.shares if share.service not in (OUTSIDE, WIRE)]
-        if self.traces < _LEAST_TRACES or not named:
+        if self.void or self.traces < LEAST_TRACES or not named:
             return None
         first = max(named, key=lambda share: share.slow_mean_ns - share.ordinary_mean_ns)
         added_ns = first.slow_mean_ns - first.ordinary_mean_ns
@@ -67,10 +72,16 @@ class Explanation:
 
     def sentences(self) -> list[str]:
         """What it comes to, in words."""
-        if self.traces < _LEAST_TRACES:
-            if not self.traces:
-                return ["No message was seen on two wires, so none could be followed."]
-            return [f"Only {self.traces} of the messages could be followed: too few to explain anything."]
+        if self.void:
+            return [
+                f"The run is VOID: {self.void}.",
+                "What its captures show was recorded, but explains nothing about the broker.",
+            ]
+        if not self.traces:
+            return ["No message was seen on two wires, so none could be followed."]
+        if self.traces < LEAST_TRACES:
+            few = f"Only {self.traces} of the messages could be followed: too few to explain anything"
+            return [f"{few}, because their slowest hundredth needs {LEAST_TRACES}."]
         slower = self.slow_ns / self.ordinary_ns if self.ordinary_ns else 0.0
         took = format_duration(self.slow_ns)
         first = f"The slowest hundredth took {took}, {slower:.1f} times as long as the faster half."
@@ -85,8 +96,11 @@ class Explanation:
         return [first, blame]
 
 
-def explain(examples: Examples) -> Explanation:
-    """Compare the slowest hundredth with the faster half."""
+def explain(examples: Examples, void: str = "") -> Explanation:
+    """Compare the slowest hundredth with the faster half; `void`: why the run they are of is VOID."""
+    told = tuple(_example(trace) for trace in examples.slowest[:_EXAMPLES])
+    if examples.followed < LEAST_TRACES:
+        return Explanation(examples.followed, 0.0, 0.0, (), told, void)
     slow, ordinary = examples.slow, examples.ordinary
     slow_by, slow_ns = _time_by_service(slow)
     ordinary_by, ordinary_ns = _time_by_service(ordinary)
@@ -101,8 +115,7 @@ def explain(examples: Examples) -> Explanation:
         for service in {*slow_by, *ordinary_by}
     ]
     shares.sort(key=lambda share: (-(share.slow_mean_ns - share.ordinary_mean_ns), share.service))
-    told = tuple(_example(trace) for trace in examples.slowest[:_EXAMPLES])
-    return Explanation(examples.followed, slow_ns, ordinary_ns, tuple(shares), told)
+    return Explanation(examples.followed, slow_ns, ordinary_ns, tuple(shares), told, void)
 
 
 def _example(trace: Trace) -> Example:

@@ -23,6 +23,7 @@ from battlebrokers.tables import measures, operations, resources
 from battlebrokers.tables.base import Table
 from battlebrokers.tables.manifest import Manifest, Phase
 from battlebrokers.tables.run_folder import RunFolder
+from battlebrokers.tables.slots import SLOTS
 
 MEASURE = "measure"
 """The phase whose messages the summary counts."""
@@ -55,6 +56,8 @@ class Facts:
     latencies: pa.Table
     ledger: pa.Table
     timeline: pa.Table
+    slots: pa.Table
+    """Empty for runs analysed by a version that did not have them."""
     publishing: pa.Table
     failures: pa.Table
     actions: pa.Table
@@ -115,6 +118,7 @@ def read_facts(folder: RunFolder) -> Facts:
         folder=folder,
         manifest=manifest,
         **told,
+        slots=_measures(folder, SLOTS),
         resources=within_run(manifest, _recorded(folder, resources.RESOURCES), "sampled_ns"),
         clocks=_recorded(folder, resources.CLOCKS),
         nodes=_recorded(folder, operations.NODES),

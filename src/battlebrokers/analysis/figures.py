@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from battlebrokers.analysis.attempts import failed_attempts, failures_of, wrong_arrivals
 from battlebrokers.analysis.columns import numbers_of, sums_by
 from battlebrokers.analysis.facts import MEASURE, Facts, total, where
-from battlebrokers.analysis.latency import LEVELS, percentiles
+from battlebrokers.analysis.latency import LEVELS, missing_samples, percentiles
 from battlebrokers.analysis.middleware import failures
 from battlebrokers.analysis.model import (
     Action,
@@ -126,16 +126,26 @@ def _action_percentiles(facts: Facts, kind: str, good: pa.Table) -> Percentiles:
     recorded = where(facts.operations, kind=kind, outcome="ok")
     took_ns = np.sort(numbers_of(pc.subtract(recorded["ended_ns"], recorded["started_ns"]).drop_null()))
     if not len(took_ns):  # the evidence is gone: percentiles of several fleets cannot be merged, the slowest is safe
-        p50, p99 = (_milliseconds(pc.max(good[name]).as_py()) for name in ("p50_ns", "p99_ns"))
-        return Percentiles(p50=p50, p99=p99, max=_milliseconds(pc.max(good["max_ns"]).as_py()), n=total(good, "n"))
+        n = total(good, "n")
+        needed = missing_samples(n)
+        p50, p99 = (
+            None if name in needed else _milliseconds(pc.max(good[f"{name}_ns"]).as_py()) for name in ("p50", "p99")
+        )
+        return Percentiles(p50=p50, p99=p99, max=_milliseconds(pc.max(good["max_ns"]).as_py()), n=n, needed=needed)
+    needed = missing_samples(len(took_ns))
+    stated: dict[str, Any] = {
+        name: None if name in needed else _milliseconds(float(took_ns[rank_of(p, len(took_ns)) - 1]))
+        for name, p in LEVELS.items()
+    }
     return Percentiles(
-        **{name: _milliseconds(float(took_ns[rank_of(p, len(took_ns)) - 1])) for name, p in LEVELS.items()},
+        **stated,
         max=_milliseconds(float(took_ns[-1])),
         mean=_milliseconds(float(took_ns.mean())),
         n=len(took_ns),
         lost=0,
         infinite=[],
         of_delivered={},
+        needed=needed,
     )
 
 

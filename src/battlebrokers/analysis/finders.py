@@ -18,7 +18,10 @@ from battlebrokers.analysis.findings import SEVERITIES, Evidence, Finding, Sever
 from battlebrokers.analysis.losses import where_lost
 from battlebrokers.analysis.model import Action, Summary
 from battlebrokers.analysis.stalls import stalls
+from battlebrokers.analysis.trust import LATE_SHARE
+from battlebrokers.analysis.verdict import void_words
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
+from battlebrokers.tables.slots import SLOT_NS
 from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
 BUSY_PERCENT = 90.0
@@ -27,14 +30,23 @@ LONG_TAIL_RATIO = 50.0
 GROWTH_RATIO, GROWTH_BYTES = 1.5, 32 << 20
 UNFAIR_JAIN = 0.9
 _KINDS_SHOWN = 3
+_STALLS_TOLD = 5
 
 _IN_MEASURE = "phase = 'measure'"
 
 
 def find(facts: Facts, summary: Summary) -> list[Finding]:
-    """Everything found, the gravest first."""
+    """Everything found, the gravest first; of a VOID run that it is VOID before all else."""
     found = [finding for finder in FINDERS for finding in finder(facts, summary)]
-    return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+    return [*_void(summary), *sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))]
+
+
+def _void(summary: Summary) -> Iterator[Finding]:
+    if reason := void_words(summary):
+        sentence = (
+            f"The run is VOID: {reason}. What is listed besides was recorded, but tells nothing about the broker."
+        )
+        yield _finding("void", "critical", sentence, "summary.json", "verdict, reasons", summary.verdict)
 
 
 def _finding(name: str, severity: Severity, sentence: str, table: str, rows: str, value: Any) -> Finding:
@@ -75,15 +87,16 @@ def _infinite(_facts: Facts, summary: Summary) -> Iterator[Finding]:
         yield _finding("infinite", "notice", sentence, "measures/latencies", "bucket = 2147483647", response.lost)
 
 
-def _capacity(facts: Facts, _summary: Summary) -> Iterator[Finding]:
+def _capacity(facts: Facts, summary: Summary) -> Iterator[Finding]:
     """A broker that is offered more than it delivers, and what it had not delivered when the drain ended."""
     overload = find_overload(facts)
     if overload is not None:
-        sentence = (
-            f"The broker was over its capacity since second {overload.since}: of {format_rate(overload.offered_per_s)} "
-            f"it delivered {format_rate(overload.delivered_per_s)}, and {format_count(overload.queued)} were waiting "
-            "when the load ended."
-        )
+        offered, delivered = format_rate(overload.offered_per_s), format_rate(overload.delivered_per_s)
+        begun, which = "The broker was over its capacity", f"of {offered} it delivered {delivered}"
+        if summary.verdict == "VOID":
+            begun, which = "Less arrived than was offered", f"of {offered} {delivered} arrived"
+        waiting = f"{format_count(overload.queued)} were waiting when the load ended"
+        sentence = f"{begun} since second {overload.since}: {which}, and {waiting}."
         rows = f"side = 'deliver' AND second >= {overload.since}, sum of queued"
         yield _finding("over-capacity", "warning", sentence, "measures/timeline", rows, overload.queued)
     behind = broker_behind(facts)
@@ -106,11 +119,17 @@ def _twice_at_qos_2(_facts: Facts, summary: Summary) -> Iterator[Finding]:
 
 
 def _stalled(facts: Facts, _summary: Summary) -> Iterator[Finding]:
-    for stall in stalls(facts)[:5]:
-        span = f"seconds {stall.first} to {stall.last}" if stall.last > stall.first else f"second {stall.first}"
-        sentence = f"Nothing arrived in {span} although {format_count(stall.planned)} messages were due."
-        rows = f"side = 'deliver' AND second BETWEEN {stall.first} AND {stall.last}"
-        yield _finding("stall", "warning", sentence, "measures/timeline", rows, 0)
+    for stall in stalls(facts)[:_STALLS_TOLD]:
+        long, share = format_duration(stall.seconds * SECOND_NS), format_percent(stall.share)
+        sentence = f"Nothing arrived for {long} at second {int(stall.begin_s)}; {share} of the messages waited in it."
+        if stall.to_the_end:
+            sentence = (
+                f"Nothing arrived any more from second {int(stall.begin_s)} on, {long} before the load ended; "
+                f"{share} of the messages were due in that time."
+            )
+        first, last = (int(at * SECOND_NS // SLOT_NS) for at in (stall.begin_s, stall.end_s))
+        rows = f"slot > {first} AND slot < {last}, sum of planned"
+        yield _finding("stall", "warning", sentence, "measures/slots", rows, stall.due)
 
 
 def _busy(facts: Facts, summary: Summary) -> Iterator[Finding]:
@@ -118,16 +137,28 @@ def _busy(facts: Facts, summary: Summary) -> Iterator[Finding]:
     for service in summary.services:
         thread = service.busiest_thread_mean_percent
         if service.role == "contender" and thread >= BUSY_PERCENT:
-            sentence = f"One thread of {service.service} was busy {thread:.0f} % of the time: it is at its limit."
+            limit = "" if summary.verdict == "VOID" else ": it is at its limit"
+            sentence = f"One thread of {service.service} was busy {thread:.0f} % of the time{limit}."
             rows = f"service = '{service.service}' AND {_IN_MEASURE}"
             yield _finding("busy-thread", "warning", sentence, "measures/services", rows, thread)
         whole = service.cpu_mean_percent
         if service.role == "host" and isinstance(cores, int) and whole >= BUSY_PERCENT * cores:
             percent = f"{whole / cores:.0f} % of {cores} cores"
-            sentence = f"The whole machine was busy ({percent}): broker and generator slow each other."
+            sentence = f"The whole machine was busy ({percent}){_who_was_slowed(summary)}."
             yield _finding(
                 "busy-host", "warning", sentence, "measures/services", f"role = 'host' AND {_IN_MEASURE}", whole
             )
+
+
+def _who_was_slowed(summary: Summary) -> str:
+    """What is known of a full machine: others used it, or sends were late, or nothing shows that it mattered."""
+    for check in summary.trust.checks:
+        if check.id == "other-load" and check.measured and check.limit and check.measured > check.limit:
+            return f", {format_percent(check.measured)} of it by others than broker and generator"
+    if summary.trust.late_share > LATE_SHARE:
+        late = format_percent(summary.trust.late_share)
+        return f": broker and generator slow each other, {late} of the sends that nothing held left late"
+    return "; sends left in time all the same"
 
 
 def _held(_facts: Facts, summary: Summary) -> Iterator[Finding]:
@@ -145,7 +176,7 @@ def _held(_facts: Facts, summary: Summary) -> Iterator[Finding]:
     yield _finding("held", "notice", sentence, "measures/latencies", f"kind = 'held' AND {_IN_MEASURE}", held.n)
 
 
-def _shape(_facts: Facts, summary: Summary) -> Iterator[Finding]:
+def _shape(facts: Facts, summary: Summary) -> Iterator[Finding]:
     response, service, last = summary.latency_ms.response, summary.latency_ms.service, summary.latency_ms.last
     if response.p99 and service.p99 and response.p99 > 1.5 * service.p99 and response.p99 - service.p99 > 1:
         sentence = (
@@ -154,7 +185,9 @@ def _shape(_facts: Facts, summary: Summary) -> Iterator[Finding]:
         )
         rows = f"kind = 'service' AND {_IN_MEASURE}"
         yield _finding("waiting-dominates", "notice", sentence, "measures/latencies", rows, service.p99)
-    if response.p50 and response.p999 and response.p999 > LONG_TAIL_RATIO * response.p50:
+    tailed = response.p50 and response.p999 and response.p999 > LONG_TAIL_RATIO * response.p50
+    # A stall is told as such: how long it was says more than what it made of a percentile.
+    if tailed and response.p50 and response.p999 and not stalls(facts):
         sentence = f"The tail is long: p99.9 is {response.p999 / response.p50:.0f} times the median."
         rows = f"kind = 'response' AND {_IN_MEASURE}"
         yield _finding("long-tail", "notice", sentence, "measures/latencies", rows, response.p999)
@@ -199,7 +232,8 @@ def _connections(facts: Facts, summary: Summary) -> Iterator[Finding]:
             yield _finding("connections-lost", "warning", sentence, "measures/actions", "kind = 'lost'", action.n)
         elif action.failed:
             tried = f"{format_count(action.failed)} of {format_count(action.n)}"
-            sentence = f"{tried} {kind} attempts failed{_why(action)}."
+            done = "were refused or never answered" if kind == "subscribe" else "failed"
+            sentence = f"{tried} {kind} attempts {done}{_why(action)}."
             rows = f"kind = '{kind}' AND outcome <> 'ok'"
             yield _finding(f"{kind}-failures", "warning", sentence, "measures/actions", rows, action.failed)
     counters: list[tuple[str, Severity, str]] = [
@@ -306,9 +340,9 @@ FINDERS: tuple[Callable[[Facts, Summary], Iterator[Finding]], ...] = (
     _infinite,
     _capacity,
     _twice_at_qos_2,
+    _connections,
     _stalled,
     _busy,
-    _connections,
     _memory,
     _defects,
     _captures,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from battlebrokers.analysis.model import Percentiles, Summary
+from battlebrokers.analysis.model import Latencies, Percentiles, Summary
 
 Unit = Literal["ms", "per_s", "share", "bytes", "count"]
 
@@ -27,6 +27,25 @@ class Metric:
 def latency_of(found: Percentiles, level: str) -> float | None:
     """A stated percentile as a number: infinite if it falls among the lost, None without samples."""
     return math.inf if level in found.infinite else getattr(found, level)
+
+
+def needed_for(metric: Metric, summary: Summary) -> int | None:
+    """How many samples a percentile needs that is not stated because it has fewer; None for any other figure."""
+    kind, _, level = metric.name.partition("_")
+    spread = getattr(summary.latency_ms, kind, None)
+    return spread.needed.get(level) if isinstance(spread, Percentiles) else None
+
+
+def is_latency(metric: Metric) -> bool:
+    """Whether it is a percentile of a latency, which a busy machine makes longer."""
+    kind, _, level = metric.name.partition("_")
+    return kind in Latencies.__struct_fields__ and level in Percentiles.__struct_fields__
+
+
+def undelivered_share(summary: Summary) -> float | None:
+    """Deliveries that never came (lost, overdue or indeterminate) as a share of those expected."""
+    counts = summary.messages
+    return (counts.expected - counts.delivered) / counts.expected if counts.expected else None
 
 
 def lost_share(summary: Summary) -> float | None:
@@ -64,6 +83,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("delivered_rate", "delivered", "per_s", False, _delivered_rate, "First arrivals per second."),
     Metric("sent_rate", "sent", "per_s", False, lambda summary: summary.rates.sent, "Messages sent per second."),
     Metric("lost", "lost", "share", True, lost_share, "Lost deliveries as a share of those expected."),
+    Metric(
+        "undelivered",
+        "never arrived",
+        "share",
+        True,
+        undelivered_share,
+        "Lost, overdue and indeterminate deliveries as a share of those expected.",
+    ),
     Metric("cpu", "broker CPU / 1000 messages", "ms", True, _cpu_ms_per_1000, "CPU time per 1000 messages in and out."),
     Metric("rss", "broker memory", "bytes", True, _rss, "Highest resident memory of the contender."),
 )

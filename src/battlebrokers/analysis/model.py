@@ -1,7 +1,8 @@
 """The summary of a run: the object `bb run --json` prints and `summary.json` holds, field by field.
 
 Names are stable: others build on them; new fields may appear, none is renamed or removed within one `format`.
-Pure data. In JSON an infinite percentile is null and named in `infinite`; a percentile without samples is null too.
+Pure data. In JSON an infinite percentile is null and named in `infinite`; one with too few samples is null and named
+in `needed`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+
+from battlebrokers.analysis.findings import Finding
 
 Verdict = Literal["PASS", "FAIL", "VOID"]
 Level = Literal["ok", "note", "warning", "void"]
@@ -36,6 +39,11 @@ class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
     lost: Annotated[int, _about("How many of them never arrived.")] = 0
     infinite: Annotated[list[str], _about("Percentiles that are null because they fall among the lost.")] = []
     of_delivered: Annotated[dict[str, Ms], _about("p50 … p999 of the arrived alone; empty if all arrived.")] = {}
+    needed: Annotated[
+        dict[str, int],
+        _about("Percentiles that are null because `n` is too small for them → the `n` each needs at 95 % confidence."),
+    ] = {}
+    needed_of_delivered: Annotated[dict[str, int], _about("The same for those in `of_delivered`.")] = {}
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -337,6 +345,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     balance: Annotated[list[Balance], _about("Shared groups.")]
     services: Annotated[list[Service], _about("What each service used in the measure phase.")]
     middleware: Annotated[Middleware | None, _about("What publishing through this contender costs.")] = None
+    findings: Annotated[
+        list[Finding], _about("What a reader should know, the gravest first; also in `findings.json`.")
+    ] = []
     battle: Annotated[dict[str, Any] | None, _about("The battle it belongs to: id, block, order.")] = None
     tags: dict[str, str] = {}
 

@@ -22,6 +22,20 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
+CONFIDENCE = 0.95
+"""How sure it must be that the true percentile is not above the slowest message seen."""
+
+
+def samples_for(p: float) -> int:
+    """How many samples carry the p-quantile: with fewer, the true one may well be above the largest value seen."""
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(p))
+
+
+def highest_carried(total: int) -> float:
+    """The highest quantile that so many samples carry; the reverse of `samples_for`."""
+    return float((1 - CONFIDENCE) ** (1 / max(1, total)))
+
+
 def rank_of(p: float, total: int) -> int:
     """The rank ceil(p·total), at least 1, computed without rounding errors (0.07 of 100 is 7, not 8)."""
     return max(1, math.ceil(Fraction(repr(p)) * total))

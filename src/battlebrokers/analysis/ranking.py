@@ -1,7 +1,8 @@
 """A battle's outcome: contenders compared block by block and ranked. Pure: summaries in, ranking out (told by `story`).
 
 Blocks (repeats) are the unit: per block a ratio, over blocks the median ratio with an order-statistic interval.
-"Same" is a possible answer. Runs that are VOID are left out of every figure.
+"Same" is a possible answer. Runs that are VOID are left out of every figure; where others used the machine, or fewer
+than two contenders have a trusted run, latency or everything goes unranked.
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
 from battlebrokers.analysis.interval import log_ratio, median_interval, median_ratio
-from battlebrokers.analysis.metrics import BY_NAME, METRICS, Metric, lost_share
-from battlebrokers.analysis.model import Summary
+from battlebrokers.analysis.metrics import BY_NAME, METRICS, Metric, is_latency, needed_for, undelivered_share
+from battlebrokers.analysis.model import Check, Summary
 
 MARGIN = 0.05
 """Ratios within ±5 % of 1 count as the same."""
 RatioAnswer = Literal["better", "worse", "same", "unclear"]
 _Merit = tuple[bool, bool, float, float]
-"""All void? None passed? Share lost; the deciding figure. Smaller is better."""
+"""All void? None passed? Share that never arrived; the deciding figure. Smaller is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,24 @@ class Ratio:
 class Standing:
     """One contender's place; `values` are medians over its blocks, by metric name."""
 
-    rank: int
+    rank: int | None
+    """None: it cannot be ranked, because it, or every other, has no trusted run."""
     contender: str
     versions: tuple[str, ...]
     runs: int
     verdicts: dict[str, int]
     values: dict[str, float]
+    needed: dict[str, int] = field(default_factory=dict)
+    """Percentiles none of its trusted runs has the samples for → how many they need."""
+    samples: int = 0
+    """The most deliveries (publishes, where nothing was owed) any trusted run measured."""
+    void_reason: str = ""
+    """Why its first VOID run is VOID."""
+
+    @property
+    def place(self) -> str:
+        """Its place as it is shown."""
+        return "–" if self.rank is None else str(self.rank)
 
     @property
     def trusted(self) -> int:
@@ -69,6 +82,8 @@ class Ranking:
     ratios: tuple[Ratio, ...]
     """The leader against each other contender, every metric both have."""
     summaries: tuple[Summary, ...]
+    disturbed: str = ""
+    """Why nothing is ranked on latency: what others used of the machine in one of the runs; empty if they did not."""
 
 
 def rank(summaries: Sequence[Summary]) -> Ranking:
@@ -78,12 +93,14 @@ def rank(summaries: Sequence[Summary]) -> Ranking:
         by_contender.setdefault(label_of(summary, summaries), []).append(summary)
     trusted = {name: [run for run in runs if run.verdict != "VOID"] for name, runs in by_contender.items()}
     decided_by = _deciding_metric([run for runs in trusted.values() for run in runs])
+    disturbed = _disturbance(summaries)
+    compared = [metric for metric in METRICS if not (disturbed and is_latency(metric))]
 
     def merit(name: str) -> _Merit:
         runs = trusted[name]
         passed = any(run.verdict == "PASS" for run in runs)
-        loss = median(lost_share(run) or 0.0 for run in runs) if runs else 0.0
-        value = _median_value(runs, decided_by)
+        loss = median(undelivered_share(run) or 0.0 for run in runs) if runs else 0.0
+        value = _median_value(runs, decided_by) if decided_by in compared else None
         sign = 1 if decided_by.lower_is_better else -1
         return (not runs, not passed, round(loss, 4), math.inf if value is None else sign * value)
 
@@ -91,18 +108,24 @@ def rank(summaries: Sequence[Summary]) -> Ranking:
     ratios = [
         found
         for other in order[1:]
-        for metric in METRICS
+        for metric in compared
         if (found := ratio_of(metric, order[0], trusted[order[0]], other, trusted[other])) is not None
     ]
-    ranks = _ranks(order, trusted, decided_by, merit)
+    ranks = _ranks(order, trusted, decided_by if decided_by in compared else None, merit)
+    # One that is alone has beaten nobody.
+    rankable = {name for name in order if trusted[name]}
+    rankable = rankable if len(rankable) > 1 or len(order) == 1 else set()
     standings = tuple(
         Standing(
-            rank=ranks[name],
+            rank=ranks[name] if name in rankable else None,
             contender=name,
             versions=tuple(sorted({run.contender.version for run in by_contender[name]})),
             runs=len(by_contender[name]),
             verdicts=dict(Counter(run.verdict for run in by_contender[name])),
             values={m.name: value for m in METRICS if (value := _median_value(trusted[name], m)) is not None},
+            needed=_needed(trusted[name]),
+            samples=max((run.trust.samples for run in trusted[name]), default=0),
+            void_reason=next((run.reasons[0] for run in by_contender[name] if run.verdict == "VOID"), ""),
         )
         for name in order
     )
@@ -113,7 +136,35 @@ def rank(summaries: Sequence[Summary]) -> Ranking:
         standings=standings,
         ratios=tuple(ratios),
         summaries=tuple(summaries),
+        disturbed=disturbed,
     )
+
+
+def other_load(summary: Summary) -> Check | None:
+    """The check that tells that others used more of the machine than the limit; None if they did not."""
+    for check in summary.trust.checks:
+        if check.id == "other-load" and check.measured is not None and check.limit is not None:
+            return check if check.measured > check.limit else None
+    return None
+
+
+def _disturbance(summaries: Sequence[Summary]) -> str:
+    """What others used in the run they disturbed most; a slow broker hides it, a fast one does not."""
+    found = [(check.measured or 0.0, summary.run, check) for summary in summaries if (check := other_load(summary))]
+    if not found:
+        return ""
+    _, run, check = max(found, key=lambda one: one[:2])
+    return f"in {len(found)} of {len(summaries)} runs (most in {run}) {check.sentence}"
+
+
+def _needed(runs: Sequence[Summary]) -> dict[str, int]:
+    """The percentiles that no run has the samples for."""
+    return {
+        metric.name: needed
+        for metric in METRICS
+        for needed in [max((needed_for(metric, run) or 0 for run in runs), default=0)]
+        if needed and all(metric.read(run) is None for run in runs)
+    }
 
 
 def label_of(summary: Summary, among: Sequence[Summary]) -> str:
@@ -185,13 +236,14 @@ def _median_value(runs: list[Summary], metric: Metric) -> float | None:
 def _deciding_metric(runs: list[Summary]) -> Metric:
     """Delivery p99 where somebody listens, else publish p99 where there are acknowledgements, else the rate."""
     for name in ("response_p99", "publish_p99"):
-        if any(BY_NAME[name].read(run) is not None for run in runs):
-            return BY_NAME[name]
+        metric = BY_NAME[name]
+        if any(metric.read(run) is not None or needed_for(metric, run) for run in runs):
+            return metric
     return BY_NAME["sent_rate"] if runs else BY_NAME["response_p99"]
 
 
 def _ranks(
-    order: list[str], trusted: dict[str, list[Summary]], metric: Metric, merit: Callable[[str], _Merit]
+    order: list[str], trusted: dict[str, list[Summary]], metric: Metric | None, merit: Callable[[str], _Merit]
 ) -> dict[str, int]:
     """Places 1, 2, …; a contender shares the place of the one before it unless a difference is shown."""
     ranks: dict[str, int] = {}
@@ -199,7 +251,7 @@ def _ranks(
         before = order[place - 2] if place > 1 else None
         shared = False
         if before is not None and merit(before)[:3] == merit(name)[:3]:
-            found = ratio_of(metric, before, trusted[before], name, trusted[name])
+            found = ratio_of(metric, before, trusted[before], name, trusted[name]) if metric is not None else None
             shared = found is None or found.answer in ("same", "unclear")
         ranks[name] = ranks[before] if shared and before is not None else place
     return ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from battlebrokers.analysis.interval import FEWEST_REPEATS
-from battlebrokers.analysis.ranking import MARGIN, Ranking, Ratio
+from battlebrokers.analysis.ranking import MARGIN, Ranking, Ratio, Standing
 from battlebrokers.units import format_count, format_percent
 
 _HUGE = 1e6
@@ -13,29 +13,62 @@ _HUGE = 1e6
 
 
 def tell(ranking: Ranking) -> list[str]:
-    """The leader against each other contender."""
+    """What is VOID and why, then the leader against each other contender."""
     standings = ranking.standings
+    said = _voids(ranking)
     if not any(standing.trusted for standing in standings):
-        return ["No contender can be ranked: every run is VOID."]
+        return ["No contender can be ranked: every run is VOID.", *said]
     if len(standings) == 1:
-        return [f"Only {standings[0].contender} took part."]
-    leader, said = standings[0], []
+        return [*said, f"Only {standings[0].contender} took part."]
+    leader = standings[0]
+    if not any(other.trusted for other in standings[1:]):
+        return [*said, f"Nothing can be ranked: only {leader.contender} has a run that is not VOID."]
+    if ranking.disturbed:
+        said.append(f"Nobody is ranked on latency: {ranking.disturbed}.")
+    elif short := [standing for standing in standings if ranking.decided_by.name in standing.needed]:
+        names = ", ".join(f"{one.contender} {format_count(one.samples)}" for one in short)
+        needed = format_count(short[0].needed[ranking.decided_by.name])
+        said.append(
+            f"Not ranked on {ranking.decided_by.label}, which needs {needed} messages in a run; the most were: {names}."
+        )
     for other in standings[1:]:
-        if not other.trusted:
-            said.append(f"{other.contender} cannot be ranked: every run of it is VOID.")
-            continue
-        losses = leader.values.get("lost", 0.0), other.values.get("lost", 0.0)
-        if losses[1] > losses[0]:
-            lost = tuple(format_percent(share) for share in losses)
-            said.append(f"{other.contender} lost {lost[1]} of the deliveries, {leader.contender} {lost[0]}.")
-        if leader.verdicts.get("PASS") and not other.verdicts.get("PASS"):
-            said.append(f"{leader.contender} met the expectations, {other.contender} did not.")
-        said += [
-            tell_ratio(found)
-            for found in ranking.ratios
-            if found.metric is ranking.decided_by and found.to == other.contender
-        ]
+        if other.trusted:
+            said += _against(ranking, leader, other)
     return said
+
+
+def _voids(ranking: Ranking) -> list[str]:
+    """Whose runs are VOID, and why."""
+    found = []
+    for standing in ranking.standings:
+        void = standing.verdicts.get("VOID", 0)
+        if void and not standing.trusted:
+            found.append(f"{standing.contender} cannot be ranked: every run of it is VOID: {standing.void_reason}.")
+        elif void:
+            runs = f"{void} of {standing.runs} runs of {standing.contender}"
+            found.append(f"{runs} {'is' if void == 1 else 'are'} VOID and left out: {standing.void_reason}.")
+    return found
+
+
+def _against(ranking: Ranking, leader: Standing, other: Standing) -> list[str]:
+    said = []
+    losses = leader.values.get("lost", 0.0), other.values.get("lost", 0.0)
+    if losses[1] > losses[0]:
+        lost = tuple(format_percent(share) for share in losses)
+        said.append(f"{other.contender} lost {lost[1]} of the deliveries, {leader.contender} {lost[0]}.")
+    missing = leader.values.get("undelivered", 0.0), other.values.get("undelivered", 0.0)
+    if missing[1] > missing[0] and missing[1] > losses[1]:
+        shares = tuple(format_percent(share) for share in missing)
+        said.append(
+            f"Of {other.contender} {shares[1]} of the deliveries never arrived, of {leader.contender} {shares[0]}."
+        )
+    if leader.verdicts.get("PASS") and not other.verdicts.get("PASS"):
+        said.append(f"{leader.contender} met the expectations, {other.contender} did not.")
+    return said + [
+        tell_ratio(found)
+        for found in ranking.ratios
+        if found.metric is ranking.decided_by and found.to == other.contender
+    ]
 
 
 def tell_ratio(found: Ratio) -> str:
@@ -52,7 +85,7 @@ def tell_ratio(found: Ratio) -> str:
     if ratio < 1:  # say how many times, so that the number is above 1
         ratio, low, high = _inverse(ratio), _inverse(high), _inverse(low)
     if ratio > _HUGE:
-        return f"{loser} has no finite {name}, because it lost too many messages; {winner} has."
+        return f"{loser} has no finite {name}, because too many messages never arrived; {winner} has."
     spread = _spread(found, low, high)
     if found.metric.lower_is_better:
         word = "faster" if found.metric.unit == "ms" else "lower"

@@ -1,7 +1,7 @@
 """Whether the measurement itself can be believed: one function per question, each answering in words.
 
-Called by `summary`. Knows nothing of expectations except how many samples a percentile needs (`needed_samples`).
-A check of level `void` voids the run; the limits stand here at the top, each with its reason.
+Called by `summary`. Knows nothing of expectations. A check of level `void` voids the run; the limits stand here at the
+top, each with its reason.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from battlebrokers.analysis.admission import count_connects, only_connects
 from battlebrokers.analysis.clocks import clock_error_us
 from battlebrokers.analysis.facts import MEASURE, Facts, where
-from battlebrokers.analysis.latency import measured, per_second
+from battlebrokers.analysis.latency import measured, needed_samples, per_second
 from battlebrokers.analysis.model import Check, Latencies, Level, Messages, Percentiles, Publishing, Service, Trust
 from battlebrokers.analysis.quantiles import Distribution
 from battlebrokers.analysis.steadiness import SHORTEST_WINDOW_S, Steadiness, steadiness
@@ -29,7 +29,8 @@ half is for the turn itself."""
 LATE_SHARE = 0.01
 DISTORTION_FLOOR_MS = 2.0
 """On a small or shared machine one send in a hundred is easily late by a millisecond or two; the run is void only if
-that moved the stated p99, i.e. response p99 exceeds service p99 by more than this and by more than a tenth."""
+that moved the stated p99 (where too few messages carry it, the highest percentile below), i.e. response exceeds service
+by more than this and by more than a tenth."""
 SENT_SHARE = 0.99
 GENERATOR_CPU_PERCENT = 90.0
 IDLE_CPU_PERCENT = 50.0
@@ -91,11 +92,6 @@ def judge_trust(
         steady=settled.steady,
         checks=checks,
     )
-
-
-def needed_samples(percentile: str) -> int:
-    """How many samples a percentile needs so that, at 95 % confidence, the true one is not above the largest seen."""
-    return {"p90": 29, "p95": 59, "p99": 299, "p999": 2995, "p9999": 29956}.get(percentile, 1)
 
 
 def planned_changes(facts: Facts) -> str:
@@ -176,25 +172,40 @@ def _qos(facts: Facts) -> Check:
 
 
 def _late(late_share: float, limit_ms: float, tick_ms: float, latencies: Latencies, busiest: Service | None) -> Check:
-    response, service = _arrived_p99(latencies.response), _arrived_p99(latencies.service)
-    distortion = response - service if response is not None and service is not None else None
     share = format_percent(late_share)
     said = f"{share} of the sends nothing held left more than {_ms(limit_ms)} after their planned time"
     level: Level = "ok"
     if late_share > LATE_SHARE:
-        allowed_ms = max(DISTORTION_FLOOR_MS, LATE_OF_RESPONSE * (response or 0.0), LATE_TICKS * tick_ms)
-        distorts = distortion is None or distortion > allowed_ms
-        level = "void" if distorts else "warning"
         said += f" (limit {format_percent(LATE_SHARE)})"
-        if distortion is not None:
-            said += f"; that moved p99 by {_ms(distortion)}"
+        found = _highest_carried(latencies)
+        if found is None:
+            level = "void"
+            said += "; too little arrived to tell what that did to latency, so the run is void"
+        else:
+            name, response, service = found
+            moved_ms = max(0.0, response - service)
+            allowed_ms = max(DISTORTION_FLOOR_MS, LATE_OF_RESPONSE * response, LATE_TICKS * tick_ms)
+            level = "void" if moved_ms > allowed_ms else "warning"
+            said += f"; that moved {name} by {_ms(moved_ms)}, from {_ms(service)} after the actual send to "
+            said += f"{_ms(response)} after the planned one, and up to {_ms(allowed_ms)} is allowed, so the run is "
+            said += "void" if level == "void" else "not void"
         said += _why_late(busiest)
     return Check(id="generator-late", level=level, sentence=said, measured=round(late_share, 6), limit=LATE_SHARE)
 
 
-def _arrived_p99(found: Percentiles) -> float | None:
+def _highest_carried(latencies: Latencies) -> tuple[str, float, float] | None:
+    """The highest percentile up to p99 that both have samples for, from the planned and from the actual send."""
+    for name in ("p99", "p95", "p90", "p50"):
+        response, service = _arrived(latencies.response, name), _arrived(latencies.service, name)
+        if response is not None and service is not None:
+            return name, response, service
+    return None
+
+
+def _arrived(found: Percentiles, name: str) -> float | None:
     """Milliseconds; of those that arrived where the stated one is infinite, for no lateness of ours made it so."""
-    return found.of_delivered.get("p99") if "p99" in found.infinite else found.p99
+    value: float | None = found.of_delivered.get(name) if name in found.infinite else getattr(found, name)
+    return value
 
 
 def _why_late(busiest: Service | None) -> str:
@@ -279,13 +290,12 @@ def _steady(settled: Steadiness, *, planned: str) -> Check:
 def _rising(facts: Facts) -> Check:
     seconds = per_second(facts, "response", phase=MEASURE)
     middle = facts.measure_seconds[len(facts.measure_seconds) // 2] if len(facts.measure_seconds) else 0
-    halves = [
-        Distribution.merged(found for second, found in seconds.items() if (second >= middle) is late).quantile_ns(
-            0.99, of_arrived=True
-        )
+    parts = [
+        Distribution.merged(found for second, found in seconds.items() if (second >= middle) is late)
         for late in (False, True)
     ]
-    if halves[0] is None or halves[1] is None:
+    halves = [part.quantile_ns(0.99, of_arrived=True) for part in parts]
+    if any(part.arrived < needed_samples("p99") for part in parts):
         return Check(id="tail-rising", level="note", sentence="too few samples to compare both halves")
     first_ms, second_ms = (value / MILLISECOND_NS for value in halves if value is not None)
     sentence = f"p99 was {_ms(first_ms)} in the first half and {_ms(second_ms)} in the second"
@@ -328,6 +338,8 @@ def _other_load(facts: Facts, services: list[Service]) -> Check:
     own = sum(service.cpu_mean_percent for service in services if service.role != "host")
     share = max(0.0, host.cpu_mean_percent - own) / 100 / cores
     sentence = f"others used {format_percent(share)} of this machine's {cores} cores"
+    if unseen := facts.manifest.settings.get("broker_not_sampled"):
+        sentence += f", perhaps the broker among them, which was not sampled ({unseen})"
     level: Level = "ok"
     if share > OTHER_LOAD_SHARE:
         level, sentence = (

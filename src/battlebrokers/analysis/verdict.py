@@ -5,6 +5,7 @@ Strongest first: interrupted, broker failed, VOID (a trust check or an expectati
 
 from __future__ import annotations
 
+from battlebrokers.analysis.admission import SUBSCRIBED
 from battlebrokers.analysis.model import Judged, Summary, Trust, Verdict
 from battlebrokers.errors import ExitCode
 
@@ -17,9 +18,16 @@ def judge(state: str, detail: str, trust: Trust, judged: list[Judged]) -> tuple[
     if state != "interrupted":
         void += [f"{one.text} cannot be judged: {one.measured}" for one in judged if one.ok is None]
     if void:
-        return "VOID", void
+        # A subscription that was never granted explains what the machine would be blamed for.
+        denied = [_failure(one) for one in judged if one.ok is False and one.text == SUBSCRIBED]
+        return "VOID", denied + void
     failed = [_failure(one) for one in judged if one.ok is False]
     return ("FAIL", failed) if failed else ("PASS", [])
+
+
+def void_words(summary: Summary) -> str:
+    """Why a run is VOID; empty if it is not."""
+    return "; ".join(summary.reasons) if summary.verdict == "VOID" else ""
 
 
 def exit_code(summary: Summary) -> ExitCode:

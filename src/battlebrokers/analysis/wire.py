@@ -61,8 +61,8 @@ class Wire:
         return active_s(mine, self.span_s)
 
 
-def read_wire(folder: RunFolder) -> Wire | None:
-    """What the folder's captures tell; None if it has none that were decoded to the end."""
+def read_wire(folder: RunFolder, void: str = "") -> Wire | None:
+    """What the folder's captures tell, and if it is VOID why; None if it has none that were decoded to the end."""
     if not is_decoded(folder):
         return None
     traffic = read_traffic(folder)
@@ -83,7 +83,7 @@ def read_wire(folder: RunFolder) -> Wire | None:
         examples.slowest,
         examples.median,
         _lost(folder, examples),
-        explain(examples) if examples.followed else None,
+        explain(examples, void) if examples.followed else None,
         tuple(passages[:MOST]),
         tuple(read_last_seen(folder)),
         tuple(read_kinds(folder, asked, passages)),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from battlebrokers import signals
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.conclusion import conclude as draw
-from battlebrokers.analysis.verdict import exit_code
+from battlebrokers.analysis.verdict import exit_code, void_words
 from battlebrokers.analysis.wire import read_wire
 from battlebrokers.catalog.analysis_lock import analysis_lock
 from battlebrokers.cli.conduct import kept_in
@@ -42,7 +42,7 @@ def _conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, htm
         try:
             analyst.analyze(str(folder.path), on_progress=progress.step)
             conclusion = draw(folder)
-            wire = read_wire(folder)
+            wire = read_wire(folder, void_words(conclusion.summary))
             if wire is not None:
                 write_service_texts(wire, folder.path)
             if html:

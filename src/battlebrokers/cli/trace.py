@@ -12,10 +12,13 @@ import typer
 
 from battlebrokers.analysis.examples import read_examples
 from battlebrokers.analysis.explanation import explain as explain_traces
+from battlebrokers.analysis.stored import is_run
+from battlebrokers.analysis.summary import build_summary
 from battlebrokers.analysis.traces import Trace, Traces
+from battlebrokers.analysis.verdict import void_words
 from battlebrokers.catalog.references import resolve_run
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Runs
-from battlebrokers.errors import InputError, UsageError
+from battlebrokers.errors import InputError, RunFolderError, UsageError
 from battlebrokers.output import PlainConsole, echo_json
 from battlebrokers.report.traces import print_explanation, print_lost, print_slowest, print_traces
 from battlebrokers.tables import HOPS
@@ -79,9 +82,11 @@ def explain(reference: Reference, runs: Runs = RUNS_DEFAULT, as_json: AsJson = F
     """Say which service holds the slow messages back, and on what evidence.
 
     Compares the slowest hundredth of the followed messages with the faster half: where do they spend the difference?
+    Of a run that is VOID it says why, and names nobody.
     `bb trace` shows single messages.
     """
-    explanation = explain_traces(read_examples(_folder(reference, runs)))
+    folder = _folder(reference, runs)
+    explanation = explain_traces(read_examples(folder), _void_reason(folder))
     if as_json:
         culprit = explanation.culprit.service if explanation.culprit else None
         document = asdict(explanation) | {"culprit": culprit, "sentences": explanation.sentences()}
@@ -89,6 +94,14 @@ def explain(reference: Reference, runs: Runs = RUNS_DEFAULT, as_json: AsJson = F
     else:
         print_explanation(PlainConsole(), explanation, reference)
     return 0
+
+
+def _void_reason(folder: RunFolder) -> str:
+    """Why the run is VOID; empty for captures that are of no run, or of one whose messages were not analysed."""
+    try:
+        return void_words(build_summary(folder)) if is_run(folder) else ""
+    except RunFolderError:
+        return ""
 
 
 def _folder(reference: str, runs: Path) -> RunFolder:

@@ -23,6 +23,7 @@ from battlebrokers.contenders.contained import Contained
 from battlebrokers.contenders.container_wires import container_wires
 from battlebrokers.contenders.dialogue import registration_of, scripts_of
 from battlebrokers.contenders.handshake import must_accept
+from battlebrokers.contenders.listening import find_listening
 from battlebrokers.contenders.neighbours import Neighbours, is_here
 from battlebrokers.contenders.place import Place
 from battlebrokers.contenders.process import KeptProcess
@@ -30,6 +31,7 @@ from battlebrokers.contenders.reach import paths_needed
 from battlebrokers.contenders.reader import split_host
 from battlebrokers.contenders.readiness import all_accept, owns, question_for
 from battlebrokers.contenders.running import REACH_TIMEOUT_S, RunningContender
+from battlebrokers.contenders.services import Service
 from battlebrokers.contenders.spec import Contender, Profile
 from battlebrokers.contenders.template import render
 from battlebrokers.contenders.wires import ports_of, wires_of, wires_of_url
@@ -255,12 +257,19 @@ class _NotReadyError(Exception):
 def _look_at(url: BrokerUrl) -> RunningContender:
     if url.connects:
         must_accept(url.host, url.port, url.shown, REACH_TIMEOUT_S)
+    there = find_listening(url)
+    neighbours = None
+    if there.pids:
+        here = {there.name: [url.port]} if is_here(url.host) else {}
+        neighbours = Neighbours({there.name: Service()}, here, _roots={there.name: list(there.pids)})
     return RunningContender(
         name=url.place if url.transport != "memory" else url.protocol,
         version="unknown",
         profile="external",
         endpoints={url.key: url.url},
         credentials=(url.username, url.password),
+        neighbours=neighbours,
+        unseen=there.reason,
     )
 
 

@@ -20,7 +20,7 @@ from battlebrokers.record.containers import find_container
 from battlebrokers.record.resources import process_tree
 from battlebrokers.record.route import resolved
 
-_FORWARDERS = {"docker-proxy", "rootlessport", "slirp4netns", "pasta", "pasta.avx2"}
+FORWARDERS = {"docker-proxy", "rootlessport", "slirp4netns", "pasta", "pasta.avx2"}
 """Listen for a container; what they use is not what the service uses."""
 
 _LOOK_AGAIN_S = 5.0
@@ -28,7 +28,7 @@ _LOOK_AGAIN_S = 5.0
 
 @dataclass
 class Neighbours:
-    """The services of a contender that somebody else runs."""
+    """The services of a contender that somebody else runs; `_roots` are processes known from the start."""
 
     services: Mapping[str, Service]
     ports: Mapping[str, Sequence[int]]
@@ -89,7 +89,7 @@ def listeners(ports: Iterable[int]) -> list[int]:
         if each.pid and each.laddr and each.laddr.port in wanted
         and each.status in (psutil.CONN_LISTEN, psutil.CONN_NONE) and not each.raddr
     }  # fmt: skip
-    return [pid for pid in found if pid != os.getpid() and _name(pid) not in _FORWARDERS]
+    return [pid for pid in found if pid != os.getpid() and _name(pid) not in FORWARDERS]
 
 
 def is_here(host: str) -> bool:

@@ -69,6 +69,8 @@ class RunningContender:
     """The containers it runs in, if we started some."""
     neighbours: Neighbours | None = field(default=None, repr=False)
     """Its services on this machine, if somebody else started them."""
+    unseen: str = ""
+    """Why its processes are not known although it runs on this machine; then nobody samples them."""
     process: KeptProcess | None = field(default=None, repr=False)
     since: str = field(default_factory=lambda: datetime.now(UTC).isoformat(), repr=False)
     """When we came: what others' containers printed before is not about us."""

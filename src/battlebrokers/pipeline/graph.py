@@ -40,6 +40,7 @@ from battlebrokers.pipeline.steps.mixed import mixed_arrivals
 from battlebrokers.pipeline.steps.publishes import settle
 from battlebrokers.pipeline.steps.publishing import publishing
 from battlebrokers.pipeline.steps.services import services
+from battlebrokers.pipeline.steps.slots import slots
 from battlebrokers.pipeline.steps.timeline import timeline
 from battlebrokers.pipeline.store import Store, open_store
 from battlebrokers.tables import (
@@ -57,6 +58,7 @@ from battlebrokers.tables import (
     PUBLISHING,
     RESOURCES,
     SERVICES,
+    SLOTS,
     SOCKETS,
     TIMELINE,
     Table,
@@ -143,6 +145,7 @@ STEPS = (
         makes=JOURNEYS,
     ),
     Step("timeline", timeline, ("facts", "publishes", "deliveries_recorded", "journeys", "fleets"), makes=TIMELINE),
+    Step("slots", slots, ("facts", "journeys"), makes=SLOTS),
     Step("latencies", latencies, ("facts", "publishes", "journeys", "fleets"), ("backlog",), makes=LATENCIES),
     Step("publishing", publishing, ("facts", "publishes", "journeys", "fleets"), makes=PUBLISHING),
     Step("failures", failures, ("facts", "publishes", "fleets"), makes=FAILURES),

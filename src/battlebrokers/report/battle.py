@@ -25,10 +25,11 @@ _SHOWN = (
     "delivered_rate",
     "sent_rate",
     "lost",
+    "undelivered",
     "cpu",
     "rss",
 )
-_ANSWER_STYLES = {"better": "green", "worse": "red", "noise": "dim", "same": "dim"}
+_ANSWER_STYLES = {"better": "green", "worse": "red", "noise": "dim", "same": "dim", "not judged": "yellow"}
 
 
 def print_battle(console: Console, ranking: Ranking) -> None:
@@ -74,7 +75,7 @@ def _print_costs(console: Console, ranking: Ranking) -> None:
 def ranking_table(ranking: Ranking) -> Table:
     """One row per contender, medians over its trusted runs."""
     shown = [metric for metric in METRICS if metric.name in _SHOWN]
-    shown = [metric for metric in shown if any(metric.name in standing.values for standing in ranking.standings)]
+    shown = [metric for metric in shown if any(metric.name in {*s.values, *s.needed} for s in ranking.standings)]
     table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
     table.add_column("#", justify="right")
     table.add_column("contender")
@@ -82,11 +83,10 @@ def ranking_table(ranking: Ranking) -> Table:
     for metric in shown:
         table.add_column(metric.label, justify="right", overflow="fold")
     for standing in ranking.standings:
-        values = [metric_text(metric, standing.values.get(metric.name)) for metric in shown]
-        place = str(standing.rank) if standing.trusted else "–"
+        values = [metric_text(m, standing.values.get(m.name), standing.needed.get(m.name)) for m in shown]
         versions = ", ".join(standing.versions)
         name = standing.contender if versions in standing.contender else f"{standing.contender} {versions}"
-        table.add_row(place, Text(name, "bold"), _verdicts(standing), *values)
+        table.add_row(standing.place, Text(name, "bold"), _verdicts(standing), *values)
     return table
 
 
@@ -98,19 +98,22 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         verdict = (f" {run.verdict} ", VERDICT_STYLES[run.verdict])
         name = f"{run.title} on {run.contender.name} {run.contender.version}"
         _say(console, Text.assemble("  ", (f"{label}  ", "dim"), verdict, f"  {run.run}  ", (name, "bold")))
+    for reason in comparison.void:
+        _say(console, Text.assemble("  ", ("not to be compared: ", "yellow"), reason))
     for difference in comparison.differences:
         _say(console, Text.assemble("  ", ("not made alike: ", "yellow"), difference))
     table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
     for column in ("metric", "baseline", "contender", "contender ÷ baseline", ""):
         table.add_column(column, justify="left" if column in ("metric", "") else "right")
     for row in comparison.rows:
-        ends = metric_text(row.metric, row.baseline), metric_text(row.metric, row.contender)
+        ends = metric_text(row.metric, row.baseline, row.needed), metric_text(row.metric, row.contender, row.needed)
         table.add_row(row.metric.label, *ends, _change(row), Text(row.answer, _ANSWER_STYLES[row.answer]))
     console.print(table)
     note = (
         "noise: within ±5 %, or within what resampling the seconds of each run gives; repeats tell more (`bb battle`)"
     )
-    _say(console, Text(f"  {note}", "dim"))
+    if not comparison.void:
+        _say(console, Text(f"  {note}", "dim"))
     if comparison.capture_cost is not None:
         _print_cost(console, comparison.capture_cost)
 

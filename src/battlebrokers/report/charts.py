@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from battlebrokers.analysis.quantiles import Distribution
+from battlebrokers.analysis.latency import LEVELS, needed_samples
+from battlebrokers.analysis.quantiles import Distribution, highest_carried
 from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.report.pool import Pool, Series, add_series, highest
 from battlebrokers.report.wording import KIND_NAMES
@@ -50,16 +51,17 @@ def spectrum(pools: Sequence[Pool]) -> Chart:
 
 
 def _curve(name: str, found: Distribution, slot: int, dash: str) -> dict[str, Any]:
-    # The slowest of N messages stands at 1/(1-p) = N: beyond it nothing was measured.
-    points = [[_nines(p, found.total), _ms(value_ns)] for p, value_ns in found.spectrum() if value_ns > 0]
+    # The curve ends at the highest percentile that so many messages carry.
+    end = round(1 / (1 - highest_carried(found.total)), 4)
+    points: list[list[float]] = []
+    for p, value_ns in found.spectrum():
+        if value_ns > 0 and (not points or points[-1][0] < end):
+            points.append([min(round(1 / (1 - p) if p < 1 else math.inf, 4), end), _ms(value_ns)])
     if points:
         points.insert(0, [1.0, points[0][1]])
     lost = found.lost / found.total if found.total else 0.0
-    return {"name": name, "slot": slot, "dash": dash, "points": points, "lost": round(lost, 6), "n": found.total}
-
-
-def _nines(p: float, total: int) -> float:
-    return round(min(1 / (1 - p) if p < 1 else math.inf, max(1, total)), 4)
+    shown = {"name": name, "slot": slot, "dash": dash, "points": points}
+    return {**shown, "lost": round(lost, 6), "n": found.total, "end": end}
 
 
 def time_charts(pools: Sequence[Pool]) -> list[Chart]:
@@ -107,15 +109,41 @@ def _rates(pools: Sequence[Pool]) -> Chart:
 
 
 def _latency(pools: Sequence[Pool]) -> Chart:
+    found = [pool.latency_per_second("response") or pool.latency_per_second("publish") for pool in pools]
+    high = min((_high_level(seconds) for seconds in found if seconds), key=_HIGH.index, default=SLOWEST)
     series = []
-    for slot, pool in enumerate(pools):
-        seconds = pool.latency_per_second("response") or pool.latency_per_second("publish")
+    for slot, (pool, seconds) in enumerate(zip(pools, found, strict=True)):
         name = f"{pool.label} " if len(pools) > 1 else ""
-        for level, p, dash, own_slot in (("p50", 0.5, "dotted", 0), ("p99", 0.99, "solid", 1)):
-            data = {second: _quantile_ms(found, p) for second, found in seconds.items()}
+        for level, dash, own_slot in (("p50", "dotted", 0), (high, "solid", 1)):
+            data = {second: _level_ms(part, level) for second, part in seconds.items()}
             line_slot = slot if len(pools) > 1 else own_slot
             series.append(_line(name + level, {s: v for s, v in data.items() if v is not None}, line_slot, dash))
     return _time_chart("latency", "ms", series, log=True)
+
+
+SLOWEST = "slowest"
+"""What is drawn where a second has too few messages for any high percentile."""
+_HIGH: tuple[str, ...] = (SLOWEST, "p90", "p95", "p99")
+_LEAST_OF_SECONDS = 0.5
+"""A percentile is drawn if so many of the seconds carry it."""
+
+
+def _high_level(seconds: dict[int, Distribution]) -> str:
+    """The highest percentile that most seconds have the messages for."""
+    for level in reversed(_HIGH[1:]):
+        carried = sum(part.total >= needed_samples(level) for part in seconds.values())
+        if carried >= _LEAST_OF_SECONDS * len(seconds):
+            return str(level)
+    return SLOWEST
+
+
+def _level_ms(found: Distribution, level: str) -> float | None:
+    """None where a second has too few messages for it."""
+    if level == SLOWEST:
+        value = math.inf if found.lost else found.max_arrived_ns
+    else:
+        value = found.quantile_ns(LEVELS[level]) if found.total >= needed_samples(level) else None
+    return None if value is None or value <= 0 else value / MILLISECOND_NS
 
 
 def _in_flight(pools: Sequence[Pool]) -> Chart:
@@ -195,11 +223,6 @@ def heat(pool: Pool, slot: int, axis: Sequence[int]) -> Chart:
         "cells": [[column, bin_ - low, n] for (column, bin_), n in sorted(cells.items())],
         "lost": sorted([column, n] for column, n in lost.items()),
     }
-
-
-def _quantile_ms(found: Distribution, p: float) -> float | None:
-    value = found.quantile_ns(p)
-    return None if value is None or value <= 0 else value / MILLISECOND_NS
 
 
 def _ms(value_ns: float) -> float:

@@ -42,7 +42,7 @@ from battlebrokers.tables import (
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
 from battlebrokers.units import format_count, format_percent
 
-CSV_TABLES = ("latencies", "ledger", "timeline", "publishing", "actions", "balance", "services", "resources")
+CSV_TABLES = ("latencies", "ledger", "timeline", "slots", "publishing", "actions", "balance", "services", "resources")
 WIRE_CSV_TABLES = (
     PACKETS, STREAMS, MESSAGES, EXCHANGES, HOPS, FOLLOWED, SERVICE_PEERS, RESPONSES, TRAFFIC, PASSAGES, ENDINGS,
 )  # fmt: skip
@@ -138,12 +138,14 @@ def ranking_json(ranking: Ranking, battle: str, report: Path | None) -> str:
         "decided_by": ranking.decided_by.name,
         "standings": [
             {
-                "rank": standing.rank if standing.trusted else None,
+                "rank": standing.rank,
                 "contender": standing.contender,
                 "versions": list(standing.versions),
                 "runs": standing.runs,
                 "verdicts": standing.verdicts,
                 "values": {name: _finite(value) for name, value in standing.values.items()},
+                "needed": standing.needed,
+                "void_reason": standing.void_reason or None,
             }
             for standing in ranking.standings
         ],
@@ -161,6 +163,7 @@ def ranking_json(ranking: Ranking, battle: str, report: Path | None) -> str:
             }
             for found in ranking.ratios
         ],
+        "unranked_on_latency": ranking.disturbed or None,
         "sentences": tell(ranking),
         "notes": tell_notes(ranking),
         "runs": [summary.run for summary in ranking.summaries],
@@ -268,7 +271,7 @@ def _battle_markdown(conclusions: Sequence[Conclusion]) -> str:
         "",
     ]
     cells: list[list[Any]] = [
-        [row["standing"].rank, row["standing"].contender, *(cell["text"] for cell in row["cells"])] for row in rows
+        [row["standing"].place, row["standing"].contender, *(cell["text"] for cell in row["cells"])] for row in rows
     ]
     lines += [*_table(["#", "contender", *head], cells), ""]
     lines += [f"- {_escape(note)}" for note in tell_notes(ranking)]

@@ -19,6 +19,7 @@ from battlebrokers import __version__
 from battlebrokers.analysis.conclusion import Conclusion, draw_conclusion
 from battlebrokers.analysis.ranking import rank
 from battlebrokers.analysis.story import tell, tell_notes
+from battlebrokers.analysis.verdict import void_words
 from battlebrokers.analysis.wire import read_wire
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import UsageError
@@ -90,7 +91,7 @@ def render_report(conclusions: Sequence[Conclusion], place: Path | None = None) 
         "words": [(name, KIND_ABOUT[kind]) for kind, name in KIND_NAMES.items()],
         "texts": _texts(conclusions, several=several),
         "charts": charts,
-        "lost_anything": any(one.summary.messages.lost for one in conclusions),
+        "lost_anything": any(one.summary.latency_ms.response.lost for one in conclusions),
         "wire": wire,
         "battle_wire": side_by_side,
         "middleware": middleware_section([(pool.label, [one.summary for one in pool.conclusions]) for pool in pools]),
@@ -110,7 +111,7 @@ def render_report(conclusions: Sequence[Conclusion], place: Path | None = None) 
 def _wire(conclusion: Conclusion) -> dict[str, Any] | None:
     """What the run's captures tell, if it was captured."""
     facts = conclusion.facts
-    found = read_wire(facts.folder)
+    found = read_wire(facts.folder, void_words(conclusion.summary))
     if found is None:
         return None
     used = {service.service: service for service in conclusion.summary.services if service.role == "contender"}

@@ -1,7 +1,7 @@
 """What publishing costs, contender by contender: the table and the sentence that explains it. Pure.
 
 Called by the page and by the terminal's battle. Every figure comes from the summaries: medians over a contender's
-runs, `ok` and `failed` in all of them.
+runs, `ok` and `failed` in all of them. VOID runs are left out; who has no other is named with the reason.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from battlebrokers.analysis.metrics import latency_of
 from battlebrokers.analysis.model import Middleware, Percentiles, Summary
-from battlebrokers.report.wording import NOTHING, duration_ms, duration_s
+from battlebrokers.report.wording import NOTHING, duration_ms, duration_s, too_few
 from battlebrokers.units import format_count, format_size
 
 HEAD = (
@@ -35,6 +35,8 @@ class Cost:
     overhead: float
     traffic_bytes: float
     cells: tuple[str, ...]
+    void: str = ""
+    """Why it has no figures: every run of it is VOID."""
 
     @property
     def parts(self) -> dict[str, float]:
@@ -48,13 +50,23 @@ class Cost:
 
 
 def costs(runs_of: Sequence[tuple[str, Sequence[Summary]]]) -> list[Cost]:
-    """A row for every contender that published anything, in the order given."""
-    found = []
+    """A row for every contender that published anything, in the order given, but those that are VOID first."""
+    found, void = [], []
     for label, runs in runs_of:
-        known = [run.middleware for run in runs if run.middleware is not None and run.middleware.overhead]
+        published = [run for run in runs if run.middleware is not None and run.middleware.overhead]
+        trusted = [run for run in published if run.verdict != "VOID"]
+        known = [run.middleware for run in trusted if run.middleware is not None]
         if known:
-            found.append(_cost(label, runs, known))
-    return found
+            found.append(_cost(label, trusted, known))
+        elif published:
+            void.append(_without_figures(label, published[0]))
+    return void + found
+
+
+def _without_figures(label: str, run: Summary) -> Cost:
+    protocols = run.middleware.protocols if run.middleware is not None else {}
+    cells = ("VOID", *[NOTHING] * (len(HEAD) - 1))
+    return Cost(label, protocols, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, cells, "; ".join(run.reasons))
 
 
 def _cost(label: str, runs: Sequence[Summary], known: Sequence[Middleware]) -> Cost:
@@ -68,7 +80,9 @@ def _cost(label: str, runs: Sequence[Summary], known: Sequence[Middleware]) -> C
         return median(values) if values else None
 
     def level(spread_of: Callable[[Middleware], Percentiles], name: str) -> str:
-        return duration_ms(middle(lambda one: latency_of(spread_of(one), name)))
+        value = middle(lambda one: latency_of(spread_of(one), name))
+        needed = max((spread_of(one).needed.get(name, 0) for one in known), default=0)
+        return too_few(needed) if value is None and needed else duration_ms(value)
 
     structure, url = middle(lambda one: one.structure_bytes) or 0.0, middle(lambda one: one.url_bytes) or 0.0
     wire, overhead = middle(lambda one: one.wire_bytes) or 0.0, middle(lambda one: one.overhead) or 0.0
@@ -97,7 +111,12 @@ def _spoken(protocols: Mapping[str, str], names: set[str]) -> str:
 
 
 def explain(found: Sequence[Cost]) -> str:
-    """One sentence: where the bytes go, and what makes the difference."""
+    """Who is VOID and why; then one sentence: where the bytes go, and what makes the difference."""
+    void = [f"{cost.label} is VOID, so nothing is said of its cost: {cost.void}." for cost in found if cost.void]
+    return " ".join([*void, *filter(None, [_explain([cost for cost in found if not cost.void])])])
+
+
+def _explain(found: Sequence[Cost]) -> str:
     if not found:
         return ""
     least, most = min(found, key=lambda cost: cost.overhead), max(found, key=lambda cost: cost.overhead)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from battlebrokers.analysis.model import Summary
+from battlebrokers.analysis.model import Percentiles, Summary
 from battlebrokers.report.pool import Pool
 from battlebrokers.report.wording import level_text
 from battlebrokers.units import format_count, format_rate
@@ -34,15 +34,23 @@ def outcome(summary: Summary) -> str:
     if counts.expected:
         arrived = "all" if counts.delivered == counts.expected else f"{format_count(counts.delivered)} of"
         share = f"delivered {arrived} {format_count(counts.expected)} messages"
-        return f"{share}, 99 of 100 within {level_text(latencies.response, 'p99')} of their planned send time"
+        return f"{share}, {_within(latencies.response)} of their planned send time"
     if latencies.publish.n:
         acked = f"acknowledged {format_count(counts.acked)} of {format_count(counts.sent)} messages"
-        return f"{acked}, 99 of 100 within {level_text(latencies.publish, 'p99')}"
+        return f"{acked}, {_within(latencies.publish)}"
     if only_connected(summary):
         connects = summary.actions["connect"]
         held = f"answered {format_count(connects.n - connects.failed)} of {format_count(connects.n)} connects"
-        return f"{held}, 99 of 100 within {level_text(connects.latency_ms, 'p99')}"
+        return f"{held}, {_within(connects.latency_ms)}"
     return f"took {format_rate(summary.rates.sent)}; nobody listened and nothing was acknowledged"
+
+
+def _within(found: Percentiles) -> str:
+    """How fast, by the highest percentile up to p99 that the samples carry."""
+    for level, words in (("p99", "99 of 100"), ("p90", "9 of 10"), ("p50", "half of them")):
+        if level not in found.needed:
+            return f"{words} within {level_text(found, level)}"
+    return f"the slowest within {level_text(found, 'max')}"
 
 
 def only_connected(summary: Summary) -> bool:
@@ -57,7 +65,8 @@ def describe_charts(pools: Sequence[Pool]) -> dict[str, str]:
     found = {
         "spectrum": f"Latency by percentile on a scale of nines. {figures}.",
         "rates": f"Messages planned, sent and delivered in each second, for {names}.",
-        "latency": f"Median and 99th percentile of latency in each second of planned send time, for {names}.",
+        "latency": "Median of latency in each second of planned send time, and the highest percentile that most "
+        f"seconds have messages enough for, for {names}.",
         "in-flight": f"Deliveries still owed at the end of each second, for {names}.",
         "cpu": f"CPU use in each second, whole service and busiest thread, for {names}; 100 percent is one core.",
         "memory": f"Resident memory in each second, for {names}.",

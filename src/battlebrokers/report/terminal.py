@@ -17,7 +17,7 @@ from battlebrokers.analysis.model import Judged, Summary
 from battlebrokers.catalog.entries import runs_directory
 from battlebrokers.output import PlainConsole
 from battlebrokers.report.sentences import only_connected
-from battlebrokers.report.wording import LEVEL_NAMES, NOTHING, duration_ms, duration_s, level_text, some
+from battlebrokers.report.wording import LEVEL_NAMES, NOTHING, delivered_text, duration_s, level_text, some
 from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
 LABEL_WIDTH = 15
@@ -118,14 +118,14 @@ def _latency(summary: Summary) -> Iterator[Text]:
     # To the last of one listener is the same as to the only one.
     shown = [(found, about) for found, about in shown if found is not latencies.last or found.n < latencies.response.n]
     levels = ("p50", "p90", "p99", "p999", "max")
-    for index, (found, about) in enumerate(shown):
-        texts = [f"{LEVEL_NAMES[level]} {level_text(found, level)}" for level in levels]
-        aligned = "".join(f"{text:<16}" for text in texts)
+    texts = [[f"{LEVEL_NAMES[level]} {level_text(found, level)}" for level in levels] for found, _ in shown]
+    widths = [max(14, *map(len, column)) + 2 for column in zip(*texts, strict=True)]
+    for index, (_, about) in enumerate(shown):
+        aligned = "".join(f"{text:<{width}}" for text, width in zip(texts[index], widths, strict=True))
         yield _line("" if index else "LATENCY", (aligned, "" if index else "bold"), (about, "dim"))
     response = latencies.response
     if response.infinite:
-        of_delivered = "  ".join(f"{LEVEL_NAMES[n]} {duration_ms(v)}" for n, v in response.of_delivered.items())
-        yield _line("", ("of those that arrived: ", "dim"), of_delivered)
+        yield _line("", ("of those that arrived: ", "dim"), delivered_text(response))
     if not shown:
         yield _line("LATENCY", ("nothing was delivered or acknowledged", "dim"))
 

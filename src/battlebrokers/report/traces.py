@@ -76,16 +76,17 @@ def _say(console: Console, words: str, style: str = "") -> None:
 def print_explanation(console: Console, explanation: Explanation, reference: str = "RUN") -> None:
     """Print who holds the slow messages back; `reference` is what the reader calls the run."""
     for sentence in explanation.sentences():
-        console.print(f"  {sentence}", soft_wrap=True, highlight=False)
-    if not explanation.shares:
-        return
-    width = max(len("time inside"), *(len(share.service) for share in explanation.shares))
-    head = f"  {'time inside':<{width}}   {'slowest hundredth':>17}   {'faster half':>17}"
-    console.print(Text(head, style="dim"), soft_wrap=True)
+        _say(console, sentence)
+    width = max([len("time inside"), *(len(share.service) for share in explanation.shares)])
+    if explanation.shares:
+        head = f"  {'time inside':<{width}}   {'slowest hundredth':>17}   {'faster half':>17}"
+        console.print(Text(head, style="dim"), soft_wrap=True)
     for share in explanation.shares:
         slow, ordinary = _ms(share.slow_mean_ns), _ms(share.ordinary_mean_ns)
         cells = f"{slow:>10} {100 * share.slow:>4.0f} %   {ordinary:>10} {100 * share.ordinary:>4.0f} %"
         console.print(f"  {share.service:<{width}}   {cells}", soft_wrap=True, highlight=False)
+    if not explanation.examples:
+        return
     _say(console, f"the slowest, each of which `bb trace {reference} --id ID` shows leg by leg:", style="dim")
     longest = max((len(one.id) for one in explanation.examples), default=0)
     for one in explanation.examples:

@@ -17,9 +17,8 @@ from battlebrokers.report.sentences import only_connected
 from battlebrokers.report.wording import (
     KIND_ABOUT,
     KIND_NAMES,
-    LEVEL_NAMES,
     NOTHING,
-    duration_ms,
+    delivered_text,
     duration_s,
     level_text,
     metric_text,
@@ -57,7 +56,9 @@ def tiles(summary: Summary) -> list[Tile]:
             Tile("delivered", format_rate(summary.rates.delivered), f"of {format_rate(summary.rates.sent)} sent")
         )
         of_expected = f"{lost} of {format_count(counts.expected)} expected"
-        found.append(Tile("lost", format_count(counts.lost), of_expected, bool(counts.lost)))
+        if missing := counts.expected - counts.delivered - counts.lost:
+            of_expected += f"; {format_count(missing)} more never arrived"
+        found.append(Tile("lost", format_count(counts.lost), of_expected, bool(counts.lost or missing)))
     elif only_connected(summary):
         connects, broken = summary.actions["connect"], summary.actions.get("lost")
         held = f"of {format_count(connects.n)} connects"
@@ -90,11 +91,10 @@ def latency_rows(pools: Sequence[Pool]) -> list[dict[str, Any]]:
 
 
 def _levels(found: Percentiles) -> dict[str, str]:
-    of_delivered = ", ".join(f"{LEVEL_NAMES[name]} {duration_ms(value)}" for name, value in found.of_delivered.items())
     return {
         **{level: level_text(found, level) for level in LEVELS},
         "n": format_count(found.n),
-        "of_delivered": of_delivered if found.infinite else "",
+        "of_delivered": delivered_text(found) if found.infinite else "",
     }
 
 
@@ -164,7 +164,7 @@ def ranking_rows(ranking: Ranking) -> tuple[list[str], list[dict[str, Any]]]:
     shown = [
         metric
         for metric in METRICS
-        if metric.name not in left_out and any(metric.name in standing.values for standing in ranking.standings)
+        if metric.name not in left_out and any(metric.name in {*s.values, *s.needed} for s in ranking.standings)
     ]
     rows = []
     for standing in ranking.standings:
@@ -177,7 +177,8 @@ def ranking_rows(ranking: Ranking) -> tuple[list[str], list[dict[str, Any]]]:
                 if s.values.get(metric.name, 0) not in (0, float("inf"))
             ]
             share = 0.0 if not value or not finite else min(1.0, value / max(finite))
-            cells.append({"text": metric_text(metric, value), "share": round(share, 4)})
+            text = metric_text(metric, value, standing.needed.get(metric.name))
+            cells.append({"text": text, "share": round(share, 4)})
         rows.append({"standing": standing, "cells": cells})
     return [metric.label for metric in shown], rows
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.delays import Asked, pooled
 from battlebrokers.analysis.traces import OUTSIDE
+from battlebrokers.analysis.verdict import void_words
 from battlebrokers.analysis.wire import Wire, read_wire
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.report.map_layout import lay_out
@@ -77,7 +78,9 @@ def link_to(conclusion: Conclusion, place: Path | None) -> str:
 
 
 def _side(pool: Pool, slot: int) -> _Side:
-    found = ((conclusion, read_wire(conclusion.folder)) for conclusion in pool.conclusions)
+    found = (
+        (conclusion, read_wire(conclusion.folder, void_words(conclusion.summary))) for conclusion in pool.conclusions
+    )
     return _Side(pool.label, slot, tuple((conclusion, wire) for conclusion, wire in found if wire is not None))
 
 

@@ -41,8 +41,22 @@ def duration_s(value_s: float | None) -> str:
 
 
 def level_text(found: Percentiles, level: str) -> str:
-    """One stated percentile, in words; infinite ones as ∞."""
-    return duration_ms(latency_of(found, level))
+    """One stated percentile, in words; infinite ones as ∞, those with too few samples with the number they need."""
+    return too_few(found.needed[level]) if level in found.needed else duration_ms(latency_of(found, level))
+
+
+def delivered_text(found: Percentiles) -> str:
+    """The percentiles of those that arrived, in one line."""
+    return "  ".join(
+        f"{LEVEL_NAMES[name]} "
+        + (too_few(found.needed_of_delivered[name]) if name in found.needed_of_delivered else duration_ms(value))
+        for name, value in found.of_delivered.items()
+    )
+
+
+def too_few(needed: int) -> str:
+    """What stands for a percentile that needs more samples than there are."""
+    return f"{NOTHING} (n≥{format_count(needed)})"
 
 
 def share_text(part: float, whole: float) -> str:
@@ -50,10 +64,10 @@ def share_text(part: float, whole: float) -> str:
     return format_percent(part / whole) if whole else NOTHING
 
 
-def metric_text(metric: Metric, value: float | None) -> str:
-    """A compared figure, in its unit."""
+def metric_text(metric: Metric, value: float | None, needed: int | None = None) -> str:
+    """A compared figure, in its unit; `needed`: how many samples it would need, if it has too few."""
     if value is None:
-        return NOTHING
+        return NOTHING if needed is None else too_few(needed)
     if metric.unit == "ms":
         return duration_ms(value)
     if metric.unit == "per_s":

@@ -56,6 +56,8 @@ class Logbook:
     def contender_came(self, contender: RunningContender) -> None:
         """The contender is ready: from now on something can be measured."""
         self.manifest.contender = _contender_facts(contender)
+        if contender.unseen:
+            self.manifest.settings["broker_not_sampled"] = contender.unseen
         self.manifest.state = "running"
 
     def worker_came(self, hello: Hello, pid: int, processes: int, tick_ns: int) -> None:

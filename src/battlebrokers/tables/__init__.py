@@ -12,11 +12,12 @@ from battlebrokers.tables.operations import NODES, OPERATIONS
 from battlebrokers.tables.packets import PACKETS
 from battlebrokers.tables.publishes import ACKS, PUBLISHES
 from battlebrokers.tables.resources import CLOCKS, RESOURCES, SOCKETS
+from battlebrokers.tables.slots import SLOTS
 from battlebrokers.tables.streams import STREAMS
 from battlebrokers.tables.wire import ENDINGS, EXAMPLES, HOPS, KINDS, PASSAGES, RESPONSES, TRAFFIC
 
 RECORDED = (PUBLISHES, ACKS, DELIVERIES, OPERATIONS, NODES, RESOURCES, SOCKETS, CLOCKS)
-DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, PUBLISHING, FAILURES, ACTIONS, BALANCE, SERVICES)
+DERIVED = (JOURNEYS, LATENCIES, LEDGER, TIMELINE, SLOTS, PUBLISHING, FAILURES, ACTIONS, BALANCE, SERVICES)
 DECODED = (PACKETS, STREAMS, MESSAGES, EXCHANGES)
 WIRE = (HOPS, FOLLOWED, SERVICE_PEERS, RESPONSES, TRAFFIC, KINDS, PASSAGES, ENDINGS, EXAMPLES)
 ALL_TABLES = tuple(sorted(RECORDED + DECODED + DERIVED + WIRE, key=lambda table: LAYERS.index(table.layer)))
@@ -53,6 +54,7 @@ __all__ = [
     "RESPONSES",
     "SERVICES",
     "SERVICE_PEERS",
+    "SLOTS",
     "SOCKETS",
     "STREAMS",
     "TIMELINE",

@@ -49,9 +49,9 @@ def test_losses_are_located_where_they_gather(make_run):
 
 def test_losses_that_break_a_promise_are_critical_and_explain_infinity(make_run):
     run = make_run().healthy(0)
-    run.latency("response", [2.0] * 990 + [math.inf] * 10)
-    run.ledger(expected=1000, delivered=990, lost=10, promise_kept=False)
-    run.publishing(planned=1000, sent=1000, acked=1000)
+    run.latency("response", [2.0] * 2970 + [math.inf] * 30)
+    run.ledger(expected=3000, delivered=2970, lost=30, promise_kept=False)
+    run.publishing(planned=3000, sent=3000, acked=3000)
     found = findings(run)
     assert found["loss"].severity == "critical"
     assert found["infinite"].sentence == "p99.9 of delivery is infinite, because 1 % of the messages never arrived."
@@ -71,15 +71,6 @@ def test_a_busy_machine_is_named(make_run):
     assert "98 % of 2 cores" in findings(run)["busy-host"].sentence
 
 
-def test_a_stall_is_found_second_by_second(make_run):
-    run = make_run().healthy()
-    for row in run.rows["timeline"]:
-        if row["side"] == "deliver" and row["second"] in (12, 13):
-            row["messages"] = 0
-    found = findings(run)["stall"]
-    assert found.sentence == "Nothing arrived in seconds 12 to 13 although 200 messages were due."
-
-
 def test_messages_that_had_to_wait_are_explained(make_run):
     run = make_run().healthy(3000)
     run.rows["publishing"][0] |= {"held_window": 250, "held_socket": 50}
@@ -91,8 +82,8 @@ def test_messages_that_had_to_wait_are_explained(make_run):
 
 def test_a_slow_fleet_of_listeners_is_named(make_run):
     run = make_run().healthy(3000)
-    run.ledger(client_fleet="slow", expected=100, delivered=100)
-    run.latency("response", [80.0] * 100, client_fleet="slow")
+    run.ledger(client_fleet="slow", expected=300, delivered=300)
+    run.latency("response", [80.0] * 300, client_fleet="slow")
     assert findings(run)["slow-listeners"].sentence.startswith("Listeners of slow are slow: p99 80")
 
 

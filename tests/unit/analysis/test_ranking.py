@@ -87,13 +87,18 @@ def test_void_runs_are_left_out_and_counted(battle, make_run):
     assert isinstance(void, Summary)
     again = rank([*found.summaries, void])
     assert again.standings[-1].contender == "three"
-    assert "three cannot be ranked: every run of it is VOID." in tell(again)
+    assert tell(again)[0] == (
+        "three cannot be ranked: every run of it is VOID: 1 events did not fit into the recorder."
+    )
+    assert again.standings[-1].rank is None
     assert tell_notes(again)[0] == "1 of 5 runs are VOID and were left out of the comparison."
 
 
 def test_all_void_cannot_be_ranked(battle):
     found = battle({"one": [2.0], "two": [2.0]}, counters={"recorder_overflow": 1})
-    assert tell(found) == ["No contender can be ranked: every run is VOID."]
+    assert tell(found)[0] == "No contender can be ranked: every run is VOID."
+    assert "1 events did not fit into the recorder" in tell(found)[1]
+    assert [standing.place for standing in found.standings] == ["–", "–"]
 
 
 def test_two_versions_of_one_broker_are_told_apart(make_run):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from battlebrokers import tables
+from battlebrokers.analysis.latency import needed_samples
 from battlebrokers.analysis.summary import build_summary
-from battlebrokers.analysis.trust import needed_samples
 
 
 def level(summary, check_id):
@@ -278,4 +278,4 @@ def test_clocks_further_apart_than_the_latency_void(make_run):
 
 
 def test_needed_samples_grow_with_the_percentile():
-    assert [needed_samples(p) for p in ("p50", "p90", "p95", "p99", "p999")] == [1, 29, 59, 299, 2995]
+    assert [needed_samples(p) for p in ("p50", "p90", "p95", "p99", "p999")] == [5, 29, 59, 299, 2995]

@@ -8,6 +8,7 @@ from battlebrokers.analysis.summary import build_summary
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.errors import ExitCode
 from battlebrokers.tables.operations import OPERATIONS
+from battlebrokers.units import format_count
 
 
 def judged(summary, text):
@@ -115,7 +116,7 @@ def test_who_says_how_much_of_the_plan_must_leave_decides_about_the_backlog(make
 def test_a_percentile_without_enough_samples_is_void(make_run):
     summary = build_summary(make_run(expect=["delivery_p999 < 1s"]).healthy(2000).write())
     assert summary.verdict == "VOID"
-    assert "from 2000 samples where p999 needs 2995" in summary.reasons[0]
+    assert f"{format_count(2000)} samples, and p99.9 needs {format_count(2995)}" in summary.reasons[0]
     assert exit_code(summary) == ExitCode.VOID
 
 

@@ -24,10 +24,10 @@ def test_a_named_service_nobody_could_read_is_still_there(tmp_path):
 
 
 def test_the_slowest_messages_and_who_holds_them_are_found(tmp_path):
-    wire = read_wire(small_system().write(tmp_path))
-    assert wire.followed == 100
+    wire = read_wire(small_system(400).write(tmp_path))
+    assert wire.followed == 400
     # 1.3 ms on the way, and redis keeps every 20th for 30 ms more.
-    assert [trace.took_ns for trace in wire.slowest[:6]] == [31_300 * US] * 5 + [1_300 * US]
+    assert {trace.took_ns for trace in wire.slowest} == {31_300 * US}
     assert wire.explanation.culprit.service == "redis"
 
 

@@ -50,7 +50,7 @@ def test_when_nothing_could_be_followed_the_reason_is_given(tmp_path):
 
 
 def test_an_explanation_lists_the_services_under_their_headings(tmp_path):
-    lines = printed(print_explanation, explain(read_examples(small_system().write(tmp_path)))).splitlines()
+    lines = printed(print_explanation, explain(read_examples(small_system(400).write(tmp_path)))).splitlines()
     head = next(line for line in lines if "time inside" in line)
     (redis,) = [line for line in lines if line.strip().startswith("redis  ")]
     assert head.index("slowest hundredth") + len("slowest hundredth") == redis.index(" %") + 2

@@ -122,12 +122,17 @@ def test_the_page_of_captures_tells_what_was_seen(tmp_path):
     text = text_of(render_captures(small_system().write(tmp_path / "town"), SEEN))
     assert "CAPTURES town" in text
     assert "1 372 packets in 6 streams: 300 messages in 2 protocols." in text
-    assert "redis holds them back: 30.2 ms inside it" in text
+    assert "holds them back" not in text
     assert "broken.pcap: ends in the middle of a packet" in text
     assert (
         "gateway → redis 10.0.0.2:40002 → 10.0.0.3:6379 redis 200 in 200 packets 400 12.1 KiB 100 99 1 0 0 0 0" in text
     )
     assert "1 message last seen going to redis" in text
+
+
+def test_the_page_of_captures_names_who_keeps_slow_messages(tmp_path):
+    text = text_of(render_captures(small_system(400).write(tmp_path / "town"), SEEN))
+    assert "redis holds them back: 30.2 ms inside it" in text
 
 
 def test_a_kind_of_message_is_one_row_and_its_names_stand_below(tmp_path):

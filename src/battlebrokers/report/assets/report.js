@@ -71,7 +71,7 @@
       yAxis: { type: spectrumLog ? "log" : "value", min: spectrumLog ? Math.pow(10, Math.floor(Math.log10(low || 0.001))) : 0, max: spectrumLog ? Math.pow(10, Math.ceil(Math.log10(high || 1))) : undefined, ...axisStyle(), axisLabel: { color: colour("soft"), formatter: (v) => (v === 0 ? "0" : words.ms(v)), fontSize: 12 } },
       series: lines.map((line, index) => ({
         type: "line", name: line.name, data: line.points, step: "start", showSymbol: false, lineStyle: stroke(line), itemStyle: { color: seriesColour(line.slot) }, emphasis: { disabled: true },
-        markPoint: line.lost > 0 && (index === 0 || spec.marks === "all") ? { symbol: "circle", symbolSize: 9, data: [{ coord: line.points[line.points.length - 1] }], label: { formatter: `∞  ${digits(line.lost * 100)} % lost`, position: "top", distance: 8, color: colour("bad"), fontWeight: 600 }, itemStyle: { color: colour("bad") } } : undefined,
+        markPoint: line.lost > 0 && (index === 0 || spec.marks === "all") ? { symbol: "circle", symbolSize: 9, data: [{ coord: line.points[line.points.length - 1] }], label: { formatter: `∞  ${digits(line.lost * 100)} % never arrived`, position: "top", distance: 8, color: colour("bad"), fontWeight: 600 }, itemStyle: { color: colour("bad") } } : undefined,
         markLine: index === 0 ? { silent: true, symbol: "none", lineStyle: { color: colour("rule"), type: "solid" }, data: [reference(2, "median"), reference(100, "p99"), reference(1000, "p99.9")].filter((mark) => mark.xAxis < end) } : undefined,
       })),
     };
@@ -129,7 +129,7 @@
       tooltip: { trigger: "item", backgroundColor: colour("card"), borderColor: colour("rule"), textStyle: { color: colour("ink"), fontSize: 12 },
         formatter: (item) => `${clock(Number(columns[item.value[0]]))}: ${grouped(item.value[3])} messages, ${bandOf(item.value[1])}` },
       xAxis: { type: "category", data: columns, ...axisStyle(), splitLine: { show: false }, axisLabel: { color: colour("soft"), fontSize: 12, interval: (i, v) => Number(v) % step < width && Number(v) % step >= 0, formatter: (v) => clock(Number(v)) } },
-      yAxis: { type: "category", data: spec.lost.length ? [...bands, "lost"] : bands, ...axisStyle(), splitLine: { show: false }, axisLabel: { color: colour("soft"), fontSize: 12, interval: (i) => i === bands.length || decade(i), formatter: (v) => (v === "lost" ? "lost" : words.ms(Number(v))) } },
+      yAxis: { type: "category", data: spec.lost.length ? [...bands, "never"] : bands, ...axisStyle(), splitLine: { show: false }, axisLabel: { color: colour("soft"), fontSize: 12, interval: (i) => i === bands.length || decade(i), formatter: (v) => (v === "never" ? "never" : words.ms(Number(v))) } },
       visualMap: { show: false, dimension: 2, min: 0, max: Math.log1p(most), inRange: { color: ["heat-0", "heat-1", "heat-2", "heat-3"].map(colour) }, seriesIndex: 0 },
       series: [
         { type: "heatmap", data: spec.cells.filter(inside).map((cell) => [cell[0] - first, cell[1], Math.log1p(cell[2]), cell[2]]), emphasis: { disabled: true }, progressive: 0 },
@@ -248,7 +248,13 @@
   }
   function spectrumTable(spec) {
     const levels = [1, 2, 4, 10, 20, 100, 200, 1000, 10000, 100000].filter((x) => spec.series.some((line) => line.n >= x));
-    return [["share of messages", ...spec.series.map((line) => line.name + " (ms)")], levels.map((x) => [nines(x), ...spec.series.map((line) => (x > line.n ? null : valueAt(line, x)))])];
+    return [["share of messages", ...spec.series.map((line) => line.name + " (ms)")], levels.map((x) => [nines(x), ...spec.series.map((line) => tableValue(line, x))])];
+  }
+  // Beyond the end of a curve there are too few messages: how many it would need, at 95 % confidence.
+  function tableValue(line, x) {
+    if (x > line.end * 1.0000001) return line.lost * line.end > 1.0000001 ? "∞" : `– (n≥${grouped(Math.ceil(Math.log(0.05) / Math.log(1 - 1 / x)))})`;
+    const value = valueAt(line, x);
+    return value === null && line.lost ? "∞" : value;
   }
   function fill(details) {
     const spec = data.charts[details.dataset.table];
