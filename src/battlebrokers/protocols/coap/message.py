@@ -20,7 +20,7 @@ from battlebrokers.errors import InputError
 CON, NON, ACK, RST = range(4)
 EMPTY = 0
 METHODS = {"get": 1, "post": 2, "put": 3, "delete": 4, "patch": 6}
-CHANGED, CONTINUE = 0x44, 0x5F
+CHANGED, CONTINUE, BAD_OPTION = 0x44, 0x5F, 0x82
 ETAG, OBSERVE, URI_HOST, URI_PATH, CONTENT_FORMAT, URI_QUERY, BLOCK2, BLOCK1 = 4, 6, 3, 11, 12, 15, 23, 27
 JSON_FORMAT = b"\x32"
 LARGEST_BLOCK = 6
@@ -31,7 +31,11 @@ _HEAD = struct.Struct(">BBH")
 _UINTS_OF_ONEM2M = frozenset({267, 307})
 """ty and rsc; its other options are texts."""
 
+_UNDERSTOOD = frozenset({BLOCK1, BLOCK2, *range(257, 312, 2), 2049, 2053})
+"""Critical options that an answer may carry: of blocks, and those of oneM2M and OCF, which dialects may read."""
+
 Option = tuple[int, bytes]
+_NO_PAYLOAD = "a payload marker is followed by no payload"
 
 
 class MalformedMessage(ValueError):  # noqa: N818 - what came, not what we did
@@ -49,6 +53,8 @@ class Message:
     payload: bytes = b""
     options: dict[int, list[bytes]] = field(default_factory=dict)
     size: int = 0
+    bad_option: int = 0
+    """The first critical option that nobody here understands; 0 when there is none."""
 
     def option(self, number: int) -> bytes | None:
         """The first option of that number."""
@@ -106,6 +112,8 @@ def read(datagram: bytes) -> Message:
         raise MalformedMessage("an empty message has something in it")
     if datagram[start] == 0xFF:
         made.payload = datagram[start + 1 :]
+        if not made.payload:
+            raise MalformedMessage(_NO_PAYLOAD)
     else:
         options = Options()
         try:
@@ -114,7 +122,20 @@ def read(datagram: bytes) -> Message:
                 made.options.setdefault(int(option.number), []).append(bytes(option.encode()))
         except Exception as error:  # aiocoap answers some nonsense with whatever Python raises on the way
             raise MalformedMessage(f"its options cannot be read: {error}"[:200]) from error
+        if not made.payload and datagram[-1] == 0xFF and _ends_with_marker(datagram[start:]):
+            raise MalformedMessage(_NO_PAYLOAD)
+        # Odd numbers are critical (RFC 7252 §5.4.6).
+        made.bad_option = next((number for number in made.options if number & 1 and number not in _UNDERSTOOD), 0)
     return made
+
+
+def _ends_with_marker(options: bytes) -> bool:
+    """Whether the last byte is the payload marker, and not the last of an option's value."""
+    try:
+        Options().decode(options[:-1])
+    except Exception:  # noqa: BLE001 - an option without its last byte is reported in several ways
+        return False
+    return True
 
 
 # ── blocks (RFC 7959) ────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,9 @@ from battlebrokers.protocols.coap.message import CON, METHODS, OBSERVE, Message,
 from battlebrokers.protocols.coap.talk import Exchange, Talk
 
 NOT_FOUND = 404
+HALF = 1 << 23
+"""Numbers of notifications have 24 bits and begin anew behind the largest."""
+FRESH_AFTER_NS = 128_000_000_000
 FIRST_RETRY_S = 0.05
 LAST_RETRY_S = 1.0
 
@@ -20,11 +23,19 @@ Told = Callable[[Subscription, Message, int, bool], None]
 """Subscription, the whole notification, when it came, whether it is the state from before the subscription."""
 
 
+def is_fresher(last: int, last_ns: int, number: int, at_ns: int) -> bool:
+    """Whether a notification with that number is newer than the last one (RFC 7641 §3.4)."""
+    if at_ns > last_ns + FRESH_AFTER_NS:
+        return True
+    return (last < number and number - last < HALF) or (last > number and last - number > HALF)
+
+
 class Observation:
     """A GET with Observe, and what follows."""
 
     __slots__ = (
         "_asked",
+        "_freshest",
         "_now_ns",
         "_options",
         "_retry",
@@ -66,6 +77,8 @@ class Observation:
         self._retry_s = FIRST_RETRY_S
         self._asked: asyncio.Future[int] | None = None
         self._stopped = False
+        self._freshest: tuple[int, int] | None = None
+        """Number and time of the newest notification."""
 
     async def begin(self) -> int:
         """Ask, if nobody has; 0 when granted, a status when refused, a `Failure` when nobody answers."""
@@ -102,6 +115,7 @@ class Observation:
             self._settle(result)
         else:
             self._settle(0)
+            self._begun(message)
             # What is there at the first look was there before us, unless the server speaks of news only.
             self._complete(message, retained=first and not self.quiet)
 
@@ -118,7 +132,25 @@ class Observation:
                 self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._ask)
                 self._retry_s = min(LAST_RETRY_S, self._retry_s * 2)
             return
-        self._complete(message, retained=False)
+        if self._fresh(message):
+            self._complete(message, retained=False)
+
+    def _begun(self, message: Message) -> None:
+        """An answer to our request is what notifications are compared with; servers may count anew."""
+        self._freshest = None
+        self._fresh(message)
+
+    def _fresh(self, message: Message) -> bool:
+        """Whether this is newer than what was told last: UDP may deliver them in any order."""
+        value = message.option(OBSERVE)
+        if value is None:
+            # The server's last word about the resource.
+            return True
+        number, at_ns = int.from_bytes(value[-3:], "big"), self._now_ns()
+        if self._freshest is not None and not is_fresher(*self._freshest, number, at_ns):
+            return False
+        self._freshest = (number, at_ns)
+        return True
 
     def _complete(self, message: Message, *, retained: bool) -> None:
         at_ns = self._now_ns()

@@ -15,6 +15,7 @@ from aiocoap.numbers.constants import TransportTuning
 from battlebrokers.protocols.base import Failure
 from battlebrokers.protocols.coap.message import (
     ACK,
+    BAD_OPTION,
     BLOCK1,
     BLOCK2,
     CON,
@@ -36,12 +37,11 @@ from battlebrokers.protocols.coap.message import (
     read,
     read_block,
 )
+from battlebrokers.protocols.coap.repetitions import Repetitions
 from battlebrokers.protocols.datagrams import Datagrams
 from battlebrokers.protocols.wheel import TICK_S, Wheel, patience
 
 BEAT_TICKS = 2
-REMEMBERED = 128
-"""Confirmable messages of the peer whose repetition is known as such."""
 LARGEST_BODY_BYTES = 1 << 24
 _tuning = TransportTuning()
 
@@ -93,7 +93,7 @@ class Talk:
 
     __slots__ = (
         "_block_exponent", "_blocks_waiting", "_by_id", "_exchanges", "_malformed", "_next_id", "_next_token",
-        "_recent", "_sending_blocks", "_socket", "_wheel", "largest_bytes", "observed", "slot", "timeout_ticks",
+        "_repetitions", "_sending_blocks", "_socket", "_wheel", "largest_bytes", "observed", "slot", "timeout_ticks",
     )  # fmt: skip
 
     def __init__(
@@ -117,7 +117,7 @@ class Talk:
         self._next_token = random.randrange(1 << 32)
         self._exchanges: dict[bytes, Exchange] = {}
         self._by_id: dict[int, Exchange] = {}
-        self._recent: deque[int] = deque(maxlen=REMEMBERED)
+        self._repetitions = Repetitions()
         self._block_exponent = LARGEST_BLOCK
         self._sending_blocks: Exchange | None = None
         self._blocks_waiting: deque[Exchange] = deque()
@@ -227,21 +227,37 @@ class Talk:
             except MalformedMessage as fault:
                 self._nonsense(datagram, str(fault))
                 continue
-            if message.kind in (ACK, RST):
+            if message.code >> 5 < 2 and message.kind == CON:
+                self._asked(message)
+            elif message.bad_option:
+                self._nonsense(datagram, f"option {message.bad_option} is critical and nobody here understands it")
+            elif message.kind in (ACK, RST):
                 self._answered(message)
             elif message.code >> 5 >= 2:
-                self._told(message)
-            elif message.kind == CON:
-                # A ping, or a request nobody here serves.
-                self._send(head(RST, EMPTY, message.message_id))
+                self._told(message, datagram)
+
+    def _asked(self, message: Message) -> None:
+        """A ping, or a request: nobody here serves any; one with an unknown option has an answer of its own."""
+        if message.bad_option:
+            self._send(head(ACK, BAD_OPTION, message.message_id, message.token))
+        else:
+            self._send(head(RST, EMPTY, message.message_id))
 
     def _nonsense(self, datagram: bytes, detail: str) -> None:
+        """Reject what cannot be read, or must not be (RFC 7252 §4.2, §4.3, §5.4.1); an answer so bad is none."""
         self._malformed(detail)
-        # If it was meant as an answer, the answer is no good.
-        if len(datagram) >= 4 and datagram[0] >> 4 & 3 == ACK:
-            exchange = self._by_id.get(int.from_bytes(datagram[2:4], "big"))
-            if exchange is not None:
-                self._end(exchange, Failure.MALFORMED, None)
+        if len(datagram) < 4 or datagram[0] >> 6 != 1:
+            return
+        kind, token_bytes = datagram[0] >> 4 & 3, datagram[0] & 15
+        message_id = int.from_bytes(datagram[2:4], "big")
+        if kind == CON:
+            self._send(head(RST, EMPTY, message_id))
+        if kind in (ACK, RST):
+            exchange = self._by_id.get(message_id)
+        else:
+            exchange = self._exchanges.get(datagram[4 : 4 + token_bytes])
+        if exchange is not None and kind != RST:
+            self._end(exchange, Failure.MALFORMED, None)
 
     def _answered(self, message: Message) -> None:
         exchange = self._by_id.get(message.message_id)
@@ -260,18 +276,17 @@ class Talk:
         else:
             self._response(exchange, message)
 
-    def _told(self, message: Message) -> None:
-        """A separate answer, or a notification."""
-        again = False
-        if message.kind == CON:
-            again = message.message_id in self._recent
-            self._recent.append(message.message_id)
-        exchange = self._exchanges.get(message.token)
-        known = True
-        if exchange is not None and not again:
-            self._response(exchange, message)
-        elif exchange is None and not again:
-            known = self.observed(message.token, message)
+    def _told(self, message: Message, datagram: bytes) -> None:
+        """A separate answer, or a notification; a repetition is answered as the first one was, and not told again."""
+        given = self._repetitions.answer_given(message.message_id, datagram)
+        known = given is None or given
+        if given is None:
+            exchange = self._exchanges.get(message.token)
+            if exchange is not None:
+                self._response(exchange, message)
+            else:
+                known = self.observed(message.token, message)
+            self._repetitions.remember(message.message_id, datagram, wanted=known)
         if message.kind == CON:
             self._send(head(ACK if known else RST, EMPTY, message.message_id))
         elif not known:
