@@ -15,9 +15,10 @@ NO_TEST = "none"
 """In the place of a test: one is still to be written."""
 _ABOUT = """\
 The {old} normative statements of MQTT 3.1.1 and the {new} of MQTT 5 by their numbers (appendix B of each
-specification), in our words: what they ask, whom they bind, what our client does, and the test that shows it. Statements that bind
-servers only are listed so that none is missing; some have a test all the same, because our client notices when a server
-breaks them. The tests run over real sockets, against servers that follow a script: `pytest tests/conformance/mqtt`.
+specification), in our words: what they ask, whom they bind, what our client does, and the test that shows it.
+Statements that bind servers only are listed so that none is missing; some have a test all the same, because our client
+notices when a server breaks them. The tests run over real sockets, against servers that follow a script:
+`pytest tests/conformance/mqtt`.
 
 What ends a connection is counted as a malformed arrival. The code in brackets is the reason of the DISCONNECT we send
 in MQTT 5; 3.1.1 has none, and the connection is closed without a word."""
