@@ -54,7 +54,7 @@ def read_statements(text: str) -> list[Statement]:
             section = line[3:]
         elif line and not line.startswith("#"):
             old, new, whom, words, conduct, tests = (cell.strip() for cell in line.split(" | "))
-            named = tests.split() if tests not in ("-", NO_TEST) else []
+            named = tests.split("; ") if tests not in ("-", NO_TEST) else []
             found = tuple((files[one[0]], one[2:]) for one in named)
             rows.append(Statement(section, _numbers(old), _numbers(new), whom, words, conduct, found, tests == NO_TEST))
     return rows
@@ -81,7 +81,7 @@ def conformance_page(text: str) -> str:
             row.whom,
             row.words,
             _dash(row.conduct),
-            _dash(" ".join(_names(row))),
+            _dash("<br>".join(_names(row))),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -70,8 +70,10 @@ def test_a_statement_that_binds_clients_says_what_we_do_and_which_test_shows_it(
     if row.whom != "server":
         assert row.conduct != "-"
         assert row.tests or row.untested
-    for file, test in row.tests:
+    for file, named in row.tests:
+        test, _, case = named.rstrip("]").partition("[")
         assert test in functions_of(file), f"{file} has no {test}"
+        assert not case or f'"{case}": ' in (ROOT / file).read_text("utf-8"), f"{test} has no case {case!r}"
 
 
 def test_no_other_test_is_missing():
