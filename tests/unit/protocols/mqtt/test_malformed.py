@@ -32,18 +32,9 @@ from battlebrokers.protocols.mqtt.packets import (
 )
 from battlebrokers.protocols.mqtt.properties import Properties
 from battlebrokers.protocols.mqtt.reasons import allowed_reasons
+from support.wire_notation import raw
 
 TABLE = Path(__file__).with_name("malformed_packets.txt")
-
-
-def raw(notation: str) -> bytes:
-    """Bytes from hex and 'quoted text'; `..` becomes the length of what follows (below 128)."""
-    head, dots, tail = notation.partition("..")
-    parts = [
-        b"".join(t.encode() if not h else bytes.fromhex(h) for t, h in re.findall(r"'([^']*)'|([0-9a-f]{2})", part))
-        for part in (head, tail)
-    ]
-    return parts[0] + (bytes((len(parts[1]),)) if dots else b"") + parts[1]
 
 
 def read_table() -> list[tuple[int, str, int, str]]:
