@@ -59,7 +59,7 @@ def is_gone(process: ProcessIdentity) -> bool:
     state, started_ticks = _state_and_start(process.pid)
     if not state or state in _DEAD:
         return True
-    return bool(process.started_ticks) and started_ticks != process.started_ticks
+    return bool(started_ticks and process.started_ticks) and started_ticks != process.started_ticks
 
 
 def _state_and_start(pid: int) -> tuple[str, int]:
@@ -68,9 +68,20 @@ def _state_and_start(pid: int) -> tuple[str, int]:
         told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return told[_STATE], int(told[_STARTED])
     except (FileNotFoundError, ProcessLookupError):
-        return "", 0
+        return ("?" if _is_hidden(pid) else ""), 0
     except (OSError, IndexError, ValueError):
         return "?", 0
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether it lives, and only /proc does not show it to us (`hidepid`)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _pid_namespace() -> str:

@@ -222,7 +222,9 @@ class Inbox(Skipping):
         # Worth a look only where enough frames as long as the first would fit.
         while start + 1 < size and (data[start + 1] + 2) * MANY_EQUAL <= size - start:
             equal = equal_frames(data, start, same_topic=False)
-            if equal is None or not self._take_equal(data, start, *equal, at_ns):
+            if equal is None or equal[1] > self.link.options.largest_bytes:
+                break
+            if not self._take_equal(data, start, *equal, at_ns):
                 break
             start += equal[0] * equal[1]
         if start == size or self.gone:

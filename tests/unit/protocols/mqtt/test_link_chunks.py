@@ -146,7 +146,8 @@ def test_a_damaged_stream_never_raises_and_is_judged_alike_however_it_is_cut(
     whole = told(version, aliases, [bytes(stream)] if stream else [])
     places = data.draw(st.lists(st.integers(0, 1 << 20), max_size=12))
     assert told(version, aliases, cut(bytes(stream), places)) == whole
-    assert whole["closed"] == len(whole["faults"]) or not whole["faults"]
+    endings = [fault for fault in whole["faults"] if not fault.startswith("a frame of")]  # what is too large is skipped
+    assert whole["closed"] == len(endings) or not endings
 
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
