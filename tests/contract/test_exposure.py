@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from battlebrokers.contenders import account
 from battlebrokers.contenders.lifecycle import RunningContender, TlsServerFiles, start_contender, start_described
 from battlebrokers.contenders.reader import load_contenders, parse_contender
 from support.certificates import Authority
@@ -98,6 +99,16 @@ def test_what_an_account_cannot_reach_makes_it_root_with_a_warning(tmp_path: Pat
     with start_described(parse_contender(text, "open.yaml"), "stock", tmp_path / "run") as running:
         assert len(of_root(running)) == 1
         assert running.warnings == [f"open runs as root: it cannot run as nobody here (it may not read: {secret})"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_where_there_is_nobody_to_become_it_is_root_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "UNPRIVILEGED", "no-such-account")
+    with start_described(parse_contender(OPEN, "open.yaml"), "stock", tmp_path) as running:
+        assert len(of_root(running)) == 1
+        assert running.warnings[0].endswith("(there is no such account)")
 
 
 WITHOUT_MOUNTING = """

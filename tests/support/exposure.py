@@ -2,34 +2,61 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import subprocess
+import time
 from pathlib import Path
 
 import psutil
 
 from battlebrokers.contenders.running import RunningContender
 
+_LOOKS = 20
+_BETWEEN_LOOKS_S = 0.1
+
 
 def processes_of(running: RunningContender) -> list[psutil.Process]:
     """All of its processes, daemons and those beside it included."""
     own = running.process.pids() if running.process is not None else []
-    return [psutil.Process(pid) for pid in own] + [each for there in running.beside for each in processes_of(there)]
+    found: list[psutil.Process] = []
+    for pid in own:
+        with contextlib.suppress(psutil.NoSuchProcess):  # some start others for a moment
+            found.append(psutil.Process(pid))
+    return found + [each for there in running.beside for each in processes_of(there)]
 
 
 def exposed(running: RunningContender) -> list[str]:
-    """Its sockets that wait where more than this machine can reach them, as `ss` tells; a network apart is none."""
-    here = [process for process in processes_of(running) if _network(process.pid) == _network("self")]
+    """Its sockets that wait where more than this machine can reach them, as `ss` tells; a network apart is none.
+
+    Those that stay: Erlang opens a datagram socket for a moment to ask the system for its interfaces.
+    """
+    found = _open_sockets(running)
+    for _ in range(_LOOKS):
+        if not found:
+            break
+        time.sleep(_BETWEEN_LOOKS_S)
+        found &= _open_sockets(running)
+    return sorted(found)
+
+
+def _open_sockets(running: RunningContender) -> set[str]:
+    everyone = processes_of(running)
+    here = [process for process in everyone if _network(process.pid) in (_network("self"), "")]
     marks = [f"pid={process.pid}," for process in here]
     told = subprocess.run(["ss", "-lntupH"], capture_output=True, text=True, check=True, timeout=60).stdout
     own = [line for line in told.splitlines() if any(mark in line for mark in marks)]
-    assert own or len(here) < len(processes_of(running)), f"ss does not show us its sockets:\n{told}"
-    return [line for line in own if not _is_loopback(line.split()[4])]
+    assert own or len(here) < len(everyone), f"ss does not show us its sockets:\n{told}"
+    return {" ".join(line.split()) for line in own if not _is_loopback(line.split()[4])}
 
 
 def of_root(running: RunningContender) -> list[str]:
     """Its processes that are root, by name."""
-    return [process.name() for process in processes_of(running) if process.uids().effective == 0]
+    found = []
+    for process in processes_of(running):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [process.name()] if process.uids().effective == 0 else []
+    return found
 
 
 def _is_loopback(place: str) -> bool:
@@ -42,4 +69,7 @@ def _is_loopback(place: str) -> bool:
 
 
 def _network(pid: int | str) -> str:
-    return str(Path(f"/proc/{pid}/ns/net").readlink())
+    try:
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+    except OSError:
+        return ""  # gone

@@ -33,15 +33,20 @@ class Account:
 
 
 def account_of(contender: Contender) -> Account | None:
-    """Whom its processes become; None when they stay what we are: not root, an engine's client, or root by its file."""
-    run = contender.run
-    if os.geteuid() != 0 or run.as_root or run.container or run.compose:
+    """Whom its processes become; None when they stay what we are, or when there is no such account."""
+    if not gives_up_root(contender):
         return None
     try:
         entry = pwd.getpwnam(UNPRIVILEGED)
     except KeyError:
         return None
     return Account(entry.pw_name, entry.pw_uid, entry.pw_gid) if entry.pw_uid else None
+
+
+def gives_up_root(contender: Contender) -> bool:
+    """Whether it must not be root as we are; an engine's client has to be, and what says so in its file."""
+    run = contender.run
+    return os.geteuid() == 0 and not (run.as_root or run.container or run.compose)
 
 
 def reaches(account: Account, folder: Path) -> bool:

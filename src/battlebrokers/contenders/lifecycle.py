@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from battlebrokers.contenders import containers
-from battlebrokers.contenders.account import UNPRIVILEGED, Account, account_of
+from battlebrokers.contenders.account import UNPRIVILEGED, Account, account_of, gives_up_root
 from battlebrokers.contenders.availability import ENGINE, Available, Missing, availability
 from battlebrokers.contenders.broker_url import BrokerUrl, is_url, parse_broker_url
 from battlebrokers.contenders.companions import companion_contender, companion_ports
@@ -199,13 +199,15 @@ def _start_main(
             beside=beside,
             contained=contained,
             process=process,
-            warnings=_warnings(contender, process.as_root or place.as_root),
+            warnings=_warnings(contender, start.account, process.as_root or place.as_root),
             place=place,
         )
 
 
-def _warnings(contender: Contender, as_root: str) -> list[str]:
-    """What is not as it should be with one that runs; `as_root` tells why it is root, if it should not be."""
+def _warnings(contender: Contender, account: Account | None, as_root: str) -> list[str]:
+    """What is not as it should be with one that runs; `as_root` tells why it did not become the account."""
+    if account is None and gives_up_root(contender):
+        as_root = "there is no such account"
     return [f"{contender.name} runs as root: it cannot run as {UNPRIVILEGED} here ({as_root})"] if as_root else []
 
 
