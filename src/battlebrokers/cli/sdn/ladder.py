@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from battlebrokers.cli.options import AsJson
-from battlebrokers.cli.sdn.app import sdn_app
-from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
+from battlebrokers.cli.sdn.app import TokenFile, sdn_app
+from battlebrokers.cli.sdn.asking import URL, Rest, Url, asked, resource_path, rest_at
 from battlebrokers.errors import EnvironmentNotReady, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def ladder(
     svg: Annotated[Path | None, typer.Option("--svg", help="Write the picture to this file.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with the picture to this file.")] = None,
     url: Url = URL,
+    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> int:
     """Show who handed one message to whom: host, switches, controller, subscribers, with times in microseconds.
@@ -61,7 +62,8 @@ def ladder(
     with tempfile.TemporaryDirectory(prefix="bb-ladder-") as passing:
         folder = taken or out or Path(passing)
         if taken is None:
-            _take(url, resource, host, folder, text=text, port=port, timeout_s=timeout_s, with_arp=with_arp)
+            rest = rest_at(url, token_file)
+            _take(rest, resource, host, folder, text=text, port=port, timeout_s=timeout_s, with_arp=with_arp)
         facts = read_facts(folder)
         made = build(facts, read_captures(folder, facts))
     for path, content in ((svg, drawn), (html, page)):
@@ -72,12 +74,12 @@ def ladder(
 
 
 def _take(
-    url: str, resource: str, host: str, folder: Path, *, text: str, port: int, timeout_s: float, with_arp: bool
+    rest: Rest, resource: str, host: str, folder: Path, *, text: str, port: int, timeout_s: float, with_arp: bool
 ) -> None:  # fmt: skip
     from battlebrokers.sdn.lab.laboratory import DEFAULT_NAMES, Laboratory
     from battlebrokers.sdn.ladder.taking import Wanted, take
 
-    known = asked(url, "GET", resource_path(resource))
+    known = asked(rest, "GET", resource_path(resource))
     take(Laboratory(), DEFAULT_NAMES, Wanted(known, host, text, port, timeout_s, with_arp), folder)
 
 
