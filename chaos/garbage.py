@@ -166,7 +166,9 @@ _HTTP: Final[dict[str, Behaviour]] = {
     "answers a head without end": partial(endless, words=b"X-Header: more\r\n"),
     "answers 16 TiB": partial(says, words=b"HTTP/1.1 200 OK\r\nContent-Length: 17592186044416\r\n\r\n{"),
     "answers a length below zero": partial(answers, words=b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"),
-    "answers two lengths": partial(answers, words=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 9\r\n\r\n{}"),
+    "answers two lengths": partial(
+        answers, words=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 9\r\n\r\n{}"
+    ),
     "answers a broken chunk": partial(answers, words=b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
     "answers twice": partial(answers, words=_HTTP_OK * 2),
     "drips its answer": partial(drips, words=_HTTP_OK),
