@@ -90,6 +90,13 @@ def answers(one: socket.socket, words: bytes) -> None:
         one.sendall(words)
 
 
+def answers_slowly(one: socket.socket, words: bytes = _HTTP_OK, after_s: float = 2.0) -> None:
+    """The right answer, late."""
+    while one.recv(65536):
+        time.sleep(after_s)
+        one.sendall(words)
+
+
 def mqtt(one: socket.socket, instead: dict[int, bytes]) -> None:
     """A broker that does what it should, but for some kinds of packets it hears."""
     right = {1: _CONNACK, 8: b"\x90\x03%b\x01", 3: b"\x40\x02%b", 12: b"\xd0\x00"}

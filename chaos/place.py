@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psutil
 import pyarrow.parquet as pq
@@ -27,6 +27,7 @@ from chaos.fault import Seen
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BB: Final = Path(sys.executable).with_name("bb")
+Helper = TypeVar("Helper")
 _LOOK_S: Final = 0.02
 _MEMORY_EVERY_S: Final = 0.2
 _LEAVE_WITHIN_S: Final = 8.0
@@ -49,7 +50,13 @@ class Place:
         self._peak_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
 
+        self._stack = contextlib.ExitStack()
+
     # What is run
+
+    def uses(self, helper: contextlib.AbstractContextManager[Helper]) -> Helper:
+        """Something that is there until everything is removed."""
+        return self._stack.enter_context(helper)
 
     def bb(self, *words: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
         """Start the real command."""
@@ -67,6 +74,8 @@ class Place:
             **os.environ, "NO_COLOR": "1", "COLUMNS": "200", "TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT),
             "BB_RUNS": str(self.runs), **(env or {}),
         }  # fmt: skip
+        # Compiled files save a second of every start.
+        surroundings.pop("PYTHONDONTWRITEBYTECODE", None)
         with self._said.open("ab") as sink:
             wanted: dict[str, Any] = {
                 "stdin": subprocess.DEVNULL,
@@ -107,6 +116,9 @@ class Place:
 
     def in_phase(self, phase: str) -> None:
         """Wait for a phase: what `bb` says, and for the load also that something is recorded."""
+        if phase == "report":
+            self.until(lambda: list(self.runs.glob("*/summary.json")), "the end of the analysis")
+            return
         words = PHASES[phase]
         self.until(lambda: any(word in self.said() for word in words), f"the phase {phase}")
         if phase in ("measure", "drain"):
@@ -152,6 +164,7 @@ class Place:
     def clear(self) -> None:
         """Remove everything."""
         end_all()
+        self._stack.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _find(self, kind: str) -> psutil.Process | None:
@@ -261,6 +274,7 @@ KINDS: Final[dict[str, Callable[[psutil.Process], bool]]] = {
 }
 PHASES: Final = {
     "start": (": starting the broker",),
+    "register": (": registering",),
     "connect": (": connecting", ": waiting for Spark"),
     "warm-up": (": warm-up:", ": warm up:"),
     "measure": (": measure:",),

@@ -44,6 +44,8 @@ def faults() -> list[Fault]:
             found.append(
                 Fault("interrupt", f"{way} in {phase}", _Interrupt(way, phase), must, short, needs="mosquitto")
             )
+        must = Must(_CODES, says="interrupt|Ctrl-C", states=_STATES)
+        found.append(Fault("interrupt", f"{way} in register", _Interrupt(way, "register"), must))
         must = Must(_CODES, says="bb analyze|interrupt", states=frozenset({"finished"}), evidence=True)
         what = _Interrupt(way, "analysis", whole=True)
         found.append(Fault("interrupt", f"{way} in analysis", what, must, within_s=240, needs="mosquitto java"))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from chaos.fault import Fault, Must, Seen
+from chaos.garbage import answers_slowly, tcp_server
 from chaos.place import BB, Place
 
 _PHASES: Final = ("start", "connect", "warm-up", "measure", "drain")
@@ -50,6 +51,10 @@ def faults() -> list[Fault]:
         must = Must(frozenset({1, 4}), says="bb analyze", states=frozenset({"finished"}), evidence=True)
         what = _Kill(kind, "measure", whole=True)
         found.append(Fault("kill", f"{kind} in measure", what, must, within_s=240, needs=f"mosquitto {_SPARK}"))
+    must = Must(frozenset({-9}), states=frozenset({"finished"}), evidence=True)
+    what = _Kill("bb", "report", whole=True)
+    found.append(Fault("kill", "bb in report", what, must, within_s=240, needs=f"mosquitto {_SPARK}"))
+    found.append(Fault("kill", "bb in register", _Kill("bb", "register"), _OURSELVES))
     return found
 
 
@@ -82,13 +87,46 @@ class _Kill:
 
 def started(place: Place, phase: str, *, engines: bool = False, capture: bool = False, whole: bool = False) -> None:
     """A run on Mosquitto, long enough for its fault, and with a drain that lasts where that matters."""
+    if phase == "register":
+        registering(place)
+        return
     times = {"warm_up": "4s" if phase == "warm-up" else "0s", "measure": "6s" if phase == "measure" else "2s"}
     if phase == "drain":
         times |= {"measure": "1s", "drain": "20s", "quiet": "8s"}
-    words = ["run", str(place.scenario(**times)), "--broker", "mosquitto", "--no-html", "--runs", str(place.runs)]
+    words = ["run", str(place.scenario(**times)), "--broker", "mosquitto", "--runs", str(place.runs)]
+    words += ["--no-html"] if phase != "report" else []
     words += ["--processes", "2"] if engines else []
     words += ["--capture"] if capture else []
     (place.bb if whole else place.record)(*words)
+
+
+def registering(place: Place) -> None:
+    """A run on a middleware that takes its time to register devices."""
+    port = place.uses(tcp_server(answers_slowly))
+    place.write("hub.yaml", _HUB.format(port=port))
+    place.write("load.yaml", _WEB_LOAD)
+    place.record("run", "load.yaml", "--broker", "./hub.yaml", "--no-html", "--runs", str(place.runs))
+
+
+_HUB: Final = """\
+name: hub
+about: Answers late.
+run: {{external: true}}
+ports: {{http: {port}}}
+endpoints: {{http: "http://${{host}}:${{port.http}}"}}
+register:
+  device: {{post: "/devices/${{number}}"}}
+speak:
+  http:
+    publish: {{post: "/topics", json: {{payload: "${{payload}}"}}}}
+"""
+_WEB_LOAD: Final = """\
+name: chaos
+protocol: http
+fleets:
+  sensor: {devices: 40, topic: "chaos/{device}", payload: {random_bytes: 60}, every: 1/s}
+phases: {measure: 2s, drain: 2s, quiet: 300ms}
+"""
 
 
 def _listed(place: Place, seen: Seen) -> Seen:
