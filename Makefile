@@ -10,7 +10,7 @@ JOBS ?= 2
 # Without compiled files every test process would compile every module it reads, on every run: half a minute of work.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup battle test test-fast lint format bench docs lock clean
+.PHONY: help setup battle test test-fast lint format bench chaos docs lock clean
 
 help: ## print this list
 	@echo "BattleBrokers: which broker fits my load, how much can it take, what holds it back?"
@@ -43,6 +43,10 @@ bench: $(READY) ## measure ourselves against peers; ONLY=engine runs one group; 
 	@scripts/prepare-brokers
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
+chaos: $(READY) ## let hundreds of faults happen to the real thing; ONLY=kill tries one group; half an hour
+	@scripts/prepare-brokers
+	@$(BIN)/python -m chaos $(if $(ONLY),--only "$(ONLY)",--record docs/explanation)
+
 docs: $(READY) ## regenerate the reference pages and build the site into site/
 	@$(BIN)/python scripts/generate-reference
 	@NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --quiet --strict
@@ -53,7 +57,7 @@ lock: ## resolve the dependencies anew into requirements.lock
 
 clean: ## remove .venv, caches and built files; runs/ stays
 	@rm -rf .venv site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
-	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests benchmarks chaos -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "Clean. Your runs are still in runs/."
 
 # The stamp makes repeated calls instant; a changed lock or pyproject brings the venv up to date.

@@ -8,15 +8,18 @@ Deviations, with their reasons:
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from support.conversation import CLIENT, SERVER, Heard
 from support.mqtt_by_tshark import KINDS, acknowledged_after_ns
 from support.ports import free_port
 from support.wiretap import (
@@ -28,6 +31,7 @@ from support.wiretap import (
     tshark,
     until,
     wiretap,
+    written,
 )
 
 paho = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
@@ -178,3 +182,105 @@ def test_kinds_topics_pairs_and_times_are_tsharks(broker: Broker, tmp_path: Path
     ours = Counter(row.answered_ns - row.request.last_ns for row in exchanges if row.request.found.kind == "PUBLISH")
     assert delays
     assert not Counter(delays) - ours
+
+
+REASONS = ("connack", "puback", "pubrec", "pubrel", "pubcomp", "suback", "unsuback", "disconnect", "auth")
+TEXTS = {"08": "response_topic", "12": "assigned_client_id", "1c": "server_reference", "1f": "reason_string"}
+NUMBERS = {"02": "message_expiry_s", "11": "session_expiry_s"}
+FIELDS = [
+    "mqtt.msgtype", *(f"mqtt.{kind}.reason_code" for kind in REASONS), "mqtt.property_id", "mqtt.prop_string",
+    "mqtt.prop_key", "mqtt.prop_value", "mqtt.property.topic_alias", "mqtt.prop_number",
+]  # fmt: skip
+
+
+def explained(said: list[Heard]) -> Counter[tuple[Any, ...]]:
+    """Of each message of ours: kind, codes, texts, alias, expiries and user properties."""
+    rows: Counter[tuple[Any, ...]] = Counter()
+    for told in (told for one in said for told in one.messages if told.found.protocol == "mqtt"):
+        kept = json.loads(told.detail.properties or "{}") if told.detail else {}
+        reason = told.detail.reason if told.detail else None
+        codes = kept.get("reasons", [] if reason is None else [reason])
+        texts = sorted(kept[name] for name in TEXTS.values() if name in kept)
+        numbers = sorted(kept[name] for name in NUMBERS.values() if name in kept)
+        user = tuple(tuple(pair) for pair in kept.get("user", []))
+        rows[told.found.kind, tuple(codes), tuple(texts), kept.get("topic_alias"), tuple(numbers), user] += 1
+    return rows
+
+
+def by_tshark(rows: list[dict[str, list[str]]]) -> Counter[tuple[Any, ...]]:
+    """The same, of frames that hold one packet each."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in rows:
+        (kind,) = row["mqtt.msgtype"]
+        codes = tuple(int(code, 0) for name in REASONS for code in row[f"mqtt.{name}.reason_code"])
+        # In the order of their properties; others have texts and numbers, too.
+        texts, numbers = iter(row["mqtt.prop_string"]), iter(row["mqtt.prop_number"])
+        kept_texts, kept_numbers = [], []
+        for one in (f"{int(identifier, 0):02x}" for identifier in row["mqtt.property_id"]):
+            if one in TEXTS:
+                kept_texts.append(next(texts))
+            elif one not in {"03", "09", "23", "26"}:
+                value = next(numbers)
+                kept_numbers += [int(value)] if one in NUMBERS else []
+        alias = int(row["mqtt.property.topic_alias"][0]) if row["mqtt.property.topic_alias"] else None
+        user = tuple(zip(row["mqtt.prop_key"], row["mqtt.prop_value"], strict=True))
+        name = KINDS[int(kind)]
+        found[name, codes, tuple(sorted(kept_texts)), alias, tuple(sorted(kept_numbers)), user] += 1
+    return found
+
+
+def test_reason_codes_and_properties_are_tsharks(tmp_path: Path) -> None:
+    from unit.dissect.test_mqtt import ack, connect, number, packet, publish, text
+    from unit.dissect.test_mqtt_properties import REASON, block, user
+
+    why, capture = block(REASON, user("k", "v"), user("k", "w")), tmp_path / "made.pcap"
+    turns = [
+        (CLIENT, connect(version=5, properties=block(b"\x11\0\0\0\x09", user("who", "me")))),
+        (SERVER, packet(0x20, b"\0\0" + block(b"\x12" + text("auto"), b"\x13\0\x3c", b"\x22\0\x0a"))),
+        (CLIENT, packet(0x82, number(1) + block(b"\x0b\x05") + text("a") + b"\0" + text("b") + b"\0")),
+        (SERVER, packet(0x90, number(1) + why + b"\x01\x87")),
+        (CLIENT, publish("a", b"x", 1, 2, 5, block(b"\x08" + text("re"), b"\x02\0\0\0\x3c", b"\x23\0\x01"))),
+        (SERVER, ack(4, 2, b"\x97" + why)),
+        (CLIENT, publish("", b"x", 2, 3, 5, block(b"\x23\0\x01"))),
+        (SERVER, ack(5, 3, b"\x10")),
+        (CLIENT, ack(6, 3, b"\x92\0")),
+        (SERVER, ack(7, 3)),
+        (CLIENT, packet(0xA2, number(4) + b"\0" + text("a"))),
+        (SERVER, packet(0xB0, number(4) + b"\0" + b"\x11")),
+        (SERVER, packet(0xE0, b"\x8b" + block(REASON, b"\x1c" + text("other:1883")))),
+    ]
+    written(capture, turns, 1883)
+    theirs = by_tshark(tshark(capture, FIELDS, decode_as="tcp.port==1883,mqtt", only="mqtt"))
+    assert sum(theirs.values()) == len(turns)
+    assert explained(overheard(capture, 1883)) == theirs
+
+
+def test_what_a_broker_explains_is_what_tshark_reads(broker: Broker, tmp_path: Path) -> None:
+    if 5 not in broker.versions:
+        pytest.skip(f"{broker.name} speaks no MQTT 5")
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    url = broker.urls["tcp"]
+    port = urlsplit(url).port or 0
+    capture, arrived, granted = tmp_path / "mqtt.pcapng", [], threading.Event()
+    with wiretap(capture, port):
+        reader = client(url, 5, "tcp", "")
+        reader.on_message = lambda *_: arrived.append(1)
+        reader.on_subscribe = lambda *_: granted.set()
+        reader.subscribe([("plant/+", 1), ("other", 0)])
+        assert granted.wait(60)
+        # Nobody subscribes to the second topic: MQTT 5 has a code for that.
+        for topic in ("plant/1", "nobody/1"):
+            asked = Properties(PacketTypes.PUBLISH)
+            asked.ResponseTopic, asked.CorrelationData, asked.MessageExpiryInterval = "answers/1", b"\x01\xff", 60
+            asked.UserProperty = [("unit", "°C"), ("unit", "K")]
+            reader.publish(topic, b"21.5", qos=1, properties=asked).wait_for_publish(20)
+        until(lambda: arrived, what="delivery")
+        reader.disconnect()
+        reader.loop_stop()
+    theirs = by_tshark(tshark(capture, FIELDS, decode_as=f"tcp.port=={port},mqtt", only="mqtt"))
+    ours = explained(overheard(capture, port))
+    assert ours == theirs
+    assert any(kind == "PUBLISH" and user for kind, *_, user in ours)
+    assert {codes for kind, codes, *_ in ours if kind == "SUBACK"} == {(1, 0)}

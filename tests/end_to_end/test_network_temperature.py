@@ -53,7 +53,9 @@ def test_every_monitor_hears_every_reading_actuators_every_trigger_and_nobody_el
 
 
 def test_interrupted_it_leaves_log_and_picture_of_what_happened_until_then_and_nothing_else(tmp_path: Path) -> None:
-    script = f"bb sdn demo temperature --interval 50ms --seconds 600; code=$?; {WHAT_IS_LEFT}; exit $code"
+    # The controller it starts asks for the token, and the demo sends it.
+    demo = "export BB_SDN_TOKEN=0123456789abcdef-token; bb sdn demo temperature --interval 50ms --seconds 600"
+    script = f"{demo}; code=$?; {WHAT_IS_LEFT}; exit $code"
     running = start_apart(script, tmp_path)
     try:
         assert running.stdout is not None

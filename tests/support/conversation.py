@@ -103,8 +103,9 @@ def summary(said: Heard) -> list[tuple[object, ...]]:
     """Everything but times and the order of the two sides: what must not depend on segmentation."""
     rows = [
         (row.sender, row.start, row.end, row.kind, row.name, row.correlation, row.failed, row.payload_bytes,
-         *(-1 if value is None else value for value in (row.fingerprint, row.device, row.seq, row.identity)))
-        for row in (told.found for told in said.messages)
+         *(-1 if value is None else value for value in (row.fingerprint, row.device, row.seq, row.identity)),
+         str(told.detail))
+        for told in said.messages for row in (told.found,)
     ]  # fmt: skip
     pairs = [
         (row.request.found.sender, row.request.found.start, row.response.found.start if row.response else -1,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from battlebrokers.dissect.segments import Numbers, Segments
 from battlebrokers.dissect.stream import Reader, Stream
-from battlebrokers.dissect.talk import WIDTH, Found
+from battlebrokers.dissect.talk import WIDTH, Detail, Found
 from battlebrokers.dissect.transcript import EXCHANGE_FIELDS
 
 
@@ -17,6 +17,7 @@ class Told:
     found: Found
     first_ns: int
     last_ns: int
+    detail: Detail | None = None
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class Record:
                 found = Found(*some.fields[place * WIDTH : (place + 1) * WIDTH])
                 assert (found.sender, found.end - found.start) == (sender, size)
                 assert number not in self.messages
-                self.messages[number] = Told(found, first_ns, last_ns)
+                self.messages[number] = Told(found, first_ns, last_ns, some.details.get(place))
         width = len(EXCHANGE_FIELDS)
         for start in range(0, len(exchanges), width):
             self._exchange(dict(zip(EXCHANGE_FIELDS, exchanges[start : start + width], strict=True)))

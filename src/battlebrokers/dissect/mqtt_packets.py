@@ -21,14 +21,6 @@ _MANY_TOPICS, _SHORT_TOPIC_BYTES = 16_384, 256
 _TOPICS: dict[bytes, str] = {}
 """Topics as text; most are written again and again. So many are remembered, if they are no longer."""
 
-_ALIAS = 0x23
-_FIXED_PROPERTIES = {
-    0x01: 1, 0x02: 4, 0x11: 4, 0x13: 2, 0x17: 1, 0x18: 4, 0x19: 1, 0x21: 2, 0x22: 2, 0x23: 2, 0x24: 1, 0x25: 1,
-    0x27: 4, 0x28: 1, 0x29: 1, 0x2A: 1,
-}  # fmt: skip
-_TEXT_PROPERTIES = frozenset({0x03, 0x08, 0x09, 0x12, 0x15, 0x16, 0x1A, 0x1C, 0x1F})
-_SUBSCRIPTION_ID, _USER_PROPERTY = 0x0B, 0x26
-
 
 def topic_text(words: bytes) -> str:
     """A topic, as text."""
@@ -59,29 +51,6 @@ def length_at(data: bytes, here: int) -> tuple[int, int]:
         if byte < 128:
             return value, here + place + 1
     return -1, 1
-
-
-def topic_alias(data: bytes, here: int, end: int) -> int:
-    """The topic alias among these properties; 0 if there is none."""
-    while here < end:
-        identifier = data[here]
-        here += 1
-        if identifier == _ALIAS:
-            return data[here] << 8 | data[here + 1] if here + 2 <= end else 0
-        if identifier in _FIXED_PROPERTIES:
-            here += _FIXED_PROPERTIES[identifier]
-        elif identifier == _SUBSCRIPTION_ID:
-            value, here = length_at(data, here)
-            if value < 0:
-                return 0
-        elif identifier in _TEXT_PROPERTIES or identifier == _USER_PROPERTY:
-            for _ in range(2 if identifier == _USER_PROPERTY else 1):
-                if here + 2 > end:
-                    return 0
-                here += 2 + (data[here] << 8 | data[here + 1])
-        else:
-            return 0
-    return 0
 
 
 def filters_in(data: bytes, here: int, end: int, options: int) -> str | None:

@@ -42,6 +42,10 @@ class _InnerTalk(Talk):
         outer.protocol = own
         return number
 
+    def detail(self, number: int, reason: int | None, properties: str = "") -> None:
+        """The same, told outside."""
+        self._outer.detail(number, reason, properties)
+
     def message(self, number: int) -> Found | None:
         """The same, asked outside; its positions are those outside."""
         return self._outer.message(number)

@@ -96,6 +96,15 @@ class Found(NamedTuple):
     """The number of an identifier in the payload (see `payload_ids`)."""
 
 
+class Detail(NamedTuple):
+    """What few messages say besides."""
+
+    reason: int | None
+    """The reason or return code; None if there is none."""
+    properties: str
+    """Properties as a JSON object; empty if nothing of them is kept."""
+
+
 Fields = list[Any]
 WIDTH = len(Found._fields)
 SENDER, START, END, PROTOCOL, KIND, NAME, CORRELATION, FAILED, PAYLOAD_BYTES, DEVICE, SEQ, FINGERPRINT, IDENTITY = (
@@ -128,6 +137,8 @@ class Talk:
         self.answered: list[Answered] = []
         self.kept: dict[int, Fields] = {}
         """Messages that were taken but may still be made longer."""
+        self.details: dict[int, Detail] = {}
+        """By number, of messages that have some; the driver takes them away with their messages."""
         self.seen_ns = 0
         """About when what is shown now was captured; the driver knows."""
         self.malformed = 0
@@ -181,6 +192,10 @@ class Talk:
         number = self._count
         self._count = number + 1
         return number
+
+    def detail(self, number: int, reason: int | None, properties: str = "") -> None:
+        """A message says this besides."""
+        self.details[number] = Detail(reason, properties)
 
     def add_all(self, columns: Sequence[list[Any]]) -> int:
         """Tell many messages at once, field by field in the order of `Found`; returns the number of the first."""

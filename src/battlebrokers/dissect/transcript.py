@@ -13,7 +13,20 @@ import numpy as np
 
 from battlebrokers.dissect.segments import Numbers
 from battlebrokers.dissect.side import Side
-from battlebrokers.dissect.talk import END, FAILED, KIND, NAME, PROTOCOL, SENDER, START, WIDTH, Answered, Fields, Talk
+from battlebrokers.dissect.talk import (
+    END,
+    FAILED,
+    KIND,
+    NAME,
+    PROTOCOL,
+    SENDER,
+    START,
+    WIDTH,
+    Answered,
+    Detail,
+    Fields,
+    Talk,
+)
 
 _UNFINISHED = 4096
 EXCHANGE_FIELDS = (
@@ -33,6 +46,8 @@ class Messages:
     size: Numbers
     first_ns: Numbers
     last_ns: Numbers
+    details: dict[int, Detail]
+    """By place among these messages, of those that have some."""
 
     def __len__(self) -> int:
         return len(self.number)
@@ -67,19 +82,22 @@ class _Window:
         fields = self.fields[row * WIDTH : (row + 1) * WIDTH]
         return _Kept(fields, int(self.first_ns[row]), int(self.last_ns[row]))
 
-    def told(self, rows: Numbers) -> Messages:
-        """All of them but these, which are few."""
+    def told(self, rows: Numbers, details: dict[int, Detail]) -> Messages:
+        """All of them but these, which are few; their details are taken out of those of the talk."""
         size = self.end - self.start
         number = np.arange(self.first, self.first + len(size))
         if not len(rows):
-            return Messages(self.fields, number, self.sender, size, self.first_ns, self.last_ns)
+            return Messages(
+                self.fields, number, self.sender, size, self.first_ns, self.last_ns, _taken(details, number)
+            )
         fields, at = [], 0
         for row in rows.tolist():
             fields += self.fields[at * WIDTH : row * WIDTH]
             at = row + 1
         fields += self.fields[at * WIDTH :]
         columns = (number, self.sender, size, self.first_ns, self.last_ns)
-        return Messages(fields, *(np.delete(column, rows) for column in columns))
+        number, sender, size, first_ns, last_ns = (np.delete(column, rows) for column in columns)
+        return Messages(fields, number, sender, size, first_ns, last_ns, _taken(details, number))
 
 
 @dataclass(slots=True)
@@ -99,7 +117,7 @@ class Transcript:
     def settle(self, talk: Talk, sides: tuple[Side, Side], *, last: bool) -> None:
         """Give the new messages their times, and make exchanges of what was answered."""
         window = _timed(talk, sides)
-        self._tell(window, sides, last=last)
+        self._tell(window, sides, talk.details, last=last)
         talk.kept = {number: kept.fields for number, kept in self._unfinished.items()}
         if last:
             talk.end()
@@ -114,7 +132,7 @@ class Transcript:
         if not last:
             self._remember(talk, window)
 
-    def _tell(self, window: _Window, sides: tuple[Side, Side], *, last: bool) -> None:
+    def _tell(self, window: _Window, sides: tuple[Side, Side], details: dict[int, Detail], *, last: bool) -> None:
         """Messages are told, but those that go on, or may be made longer, wait for their end."""
         older = self._unfinished
         for kept in older.values():
@@ -138,9 +156,9 @@ class Transcript:
             if len(open_rows) + len(still) > _UNFINISHED:
                 open_rows, still = _NONE, {}
         if ended := {number: kept for number, kept in older.items() if number not in still}:
-            self.messages.append(_messages(ended))
+            self.messages.append(_messages(ended, details))
         if len(window.fields) > WIDTH * len(open_rows):
-            self.messages.append(window.told(open_rows))
+            self.messages.append(window.told(open_rows, details))
         self._unfinished = still | {number: window.kept(number) for number in (open_rows + window.first).tolist()}
         for kept in self._unfinished.values():
             end = kept.fields[END]
@@ -220,10 +238,23 @@ def _timed(talk: Talk, sides: tuple[Side, Side]) -> _Window:
     return _Window(first, fields, sender, start, end, first_ns, last_ns)
 
 
-def _messages(kept: dict[int, _Kept]) -> Messages:
+def _taken(details: dict[int, Detail], number: Numbers) -> dict[int, Detail]:
+    """The details of these messages (their numbers rise), by place; they are taken out."""
+    if not details or not len(number):
+        return {}
+    wanted = np.fromiter(details, dtype=np.int64, count=len(details))
+    place = np.minimum(np.searchsorted(number, wanted), len(number) - 1)
+    there = number[place] == wanted
+    return {where: details.pop(one) for where, one in zip(place[there].tolist(), wanted[there].tolist(), strict=True)}
+
+
+def _messages(kept: dict[int, _Kept], details: dict[int, Detail]) -> Messages:
     rows = [
         (number, one.fields[SENDER], one.fields[END] - one.fields[START], one.first_ns, one.last_ns)
         for number, one in kept.items()
     ]
-    columns = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-    return Messages([value for one in kept.values() for value in one.fields], *columns)
+    number, sender, size, first_ns, last_ns = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    found = {place: details.pop(one) for place, one in enumerate(kept) if one in details}
+    return Messages(
+        [value for one in kept.values() for value in one.fields], number, sender, size, first_ns, last_ns, found
+    )

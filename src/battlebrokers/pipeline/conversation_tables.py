@@ -75,12 +75,25 @@ def _message_columns(where: _Where, messages: list[Messages]) -> list[Any]:
         for name in ("number", "sender", "size", "first_ns", "last_ns")
     )
     told = {name: fields[place::WIDTH] for place, name in enumerate(Found._fields)}
+    reason, properties = _details(messages, len(number))
     fingerprint = pa.array(told["fingerprint"], pa.uint64()).view(pa.int64())
     return [
         *_repeated(where), number, told["protocol"], told["kind"], _SENDER.take(pa.array(sender)), told["name"],
         told["correlation"], told["failed"], size, told["payload_bytes"], first_ns, last_ns, told["device"],
-        told["seq"], fingerprint, told["identity"],
+        told["seq"], fingerprint, told["identity"], reason, properties,
     ]  # fmt: skip
+
+
+def _details(messages: list[Messages], count: int) -> tuple[list[int | None], list[str]]:
+    """Reason and properties of each message; most have none."""
+    reason: list[int | None] = [None] * count
+    properties = [""] * count
+    first = 0
+    for some in messages:
+        for place, detail in some.details.items():
+            reason[first + place], properties[first + place] = detail
+        first += len(some)
+    return reason, properties
 
 
 def _exchange_columns(where: _Where, exchanges: list[Any]) -> list[Any]:

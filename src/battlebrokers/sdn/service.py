@@ -6,7 +6,8 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +18,31 @@ from battlebrokers import signals
 from battlebrokers.sdn.controller import OPENFLOW_PORT, Controller
 from battlebrokers.sdn.core.rules import REACTIVE_PER_S
 from battlebrokers.sdn.refused_port import cannot_listen
+from battlebrokers.sdn.rest.admission import Admission
 from battlebrokers.sdn.rest.application import application
 from battlebrokers.sdn.store import Store
+from battlebrokers.sdn.token import new_token
 
 HTTP_PORT: Final = 8080
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may ask over HTTP, as far as somebody has said so."""
+
+    token: str | None = None
+    """When absent there is none on a loopback address, and a random one anywhere else."""
+    names: tuple[str, ...] = ()
+    """Names besides its own that requests may be for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a service listens on, and the token it asks for (None: none)."""
+
+    openflow_port: int
+    http_port: int
+    token: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +55,7 @@ class Places:
     state: Path | None = None
     reactive_per_s: int = REACTIVE_PER_S
     """How many messages of a reactive or direct resource each switch may hand to the controller; 0 is no limit."""
+    access: Access = field(default_factory=Access)
 
 
 class _Server(uvicorn.Server):
@@ -53,15 +76,17 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(places: Places, on_ready: Callable[[int, int], None]) -> None:
-    """Serve until the first signal; `on_ready` gets the ports for switches and for HTTP."""
+async def serve(places: Places, on_ready: Callable[[Served], None]) -> None:
+    """Serve until the first signal; `on_ready` gets where it listens."""
     with signals.stopping() as stopping:
         controller = Controller(Store(places.state), places.reactive_per_s)
         openflow_port = await controller.start(places.host, places.openflow_port)
         try:
             with open_door(places.host, places.http_port) as door:
-                app = application(controller)
-                await answer(app, door, stopping, lambda: on_ready(openflow_port, door.getsockname()[1]))
+                admission = admission_at(door, places.host, places.access)
+                app = application(controller, admission=admission)
+                served = Served(openflow_port, door.getsockname()[1], admission.token)
+                await answer(app, door, stopping, lambda: on_ready(served))
         finally:
             await controller.stop()
 
@@ -76,6 +101,17 @@ def open_door(host: str, port: int) -> socket.socket:
         door.close()
         raise cannot_listen("HTTP", f"{host}:{port}", fault, "--port") from fault
     return door
+
+
+def admission_at(door: socket.socket, host: str, access: Access) -> Admission:
+    """What may pass at a bound address: beyond loopback only who has the token."""
+    names = {name.lower().removesuffix(".") for name in (host, *access.names)}
+    # The address in use decides, not its spelling: a name may stand for any.
+    if ip_address(door.getsockname()[0].partition("%")[0]).is_loopback:
+        return Admission(frozenset(names), token=access.token)
+    machine = socket.gethostname().lower()
+    names |= {machine, machine.partition(".")[0]}
+    return Admission(frozenset(names), any_address=True, token=access.token or new_token())
 
 
 async def answer(app: FastAPI, door: socket.socket, stopping: asyncio.Event, on_ready: Callable[[], None]) -> None:

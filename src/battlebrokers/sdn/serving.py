@@ -26,7 +26,7 @@ from battlebrokers.sdn.lab.sweeping import lock_of, locked, take_down_the_dead
 from battlebrokers.sdn.lab.topology import Topology
 from battlebrokers.sdn.rest.application import application
 from battlebrokers.sdn.rest.lab import lab_routes
-from battlebrokers.sdn.service import HTTP_PORT, answer, open_door
+from battlebrokers.sdn.service import HTTP_PORT, Access, Served, admission_at, answer, open_door
 from battlebrokers.sdn.store import Store
 
 _KNOWN_WITHIN_S: Final = 60.0
@@ -47,10 +47,11 @@ class Serving:
     openflow_port: int = OPENFLOW_PORT
     http_port: int = HTTP_PORT
     reactive_per_s: int = REACTIVE_PER_S
+    access: Access = field(default_factory=Access)
 
 
-async def serve_lab(order: Serving, on_ready: Callable[[int, int], None]) -> None:
-    """Serve until the first signal; `on_ready` gets the ports for switches and for HTTP once every host is known."""
+async def serve_lab(order: Serving, on_ready: Callable[[Served], None]) -> None:
+    """Serve until the first signal; `on_ready` gets where it listens once every host is known."""
     missing = what_is_missing()
     if missing is not None:
         raise missing
@@ -62,9 +63,11 @@ async def serve_lab(order: Serving, on_ready: Callable[[int, int], None]) -> Non
             openflow_port = await controller.start(order.host, order.openflow_port)
             try:
                 await _build(laboratory, controller, order.topology, f"tcp:{order.host}:{openflow_port}", stopping)
-                app = application(controller, order.mode)
+                admission = admission_at(door, order.host, order.access)
+                app = application(controller, order.mode, admission)
                 app.include_router(lab_routes(controller, order.topology, order.names))
-                await answer(app, door, stopping, lambda: on_ready(openflow_port, door.getsockname()[1]))
+                served = Served(openflow_port, door.getsockname()[1], admission.token)
+                await answer(app, door, stopping, lambda: on_ready(served))
             finally:
                 await controller.stop()
                 await asyncio.to_thread(laboratory.down)

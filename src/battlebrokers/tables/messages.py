@@ -26,6 +26,8 @@ MESSAGES = Table(
         Column("seq", "int64", "Sequence number in our header, likewise.", nullable=True),
         Column("fingerprint", "int64", "Hash of the payload; null if it carries none or too much to look at.", nullable=True),
         Column("identity", "int64", "Number of an identifier in the payload: our header as base64 or hexadecimal digits, a UUID, a key such as `messageId`; null if there is none, or our header itself.", nullable=True),
+        Column("reason", "int32", "The reason or return code it carries (MQTT; of several the highest); null if it carries none, as an acknowledgement of two bytes.", nullable=True),
+        Column("properties", "string", "Of an MQTT 5 packet, a JSON object: `reason_string`, `correlation_data` (hexadecimal), `response_topic`, `topic_alias`, `message_expiry_s`, `session_expiry_s`, `assigned_client_id`, `server_reference`, `subscription_ids`, `user` (pairs), `reasons` (one per filter), `cut` where a bound left something out; empty if it has none of them."),
     ),
 )
 

@@ -7,12 +7,15 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from dataclasses import dataclass
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from battlebrokers.errors import ContenderError, EnvironmentNotReady, InputError, UsageError
+from battlebrokers.errors import BattleError, ContenderError, EnvironmentNotReady, InputError, UsageError
+from battlebrokers.sdn.token import given_token
 
 Url = Annotated[str, typer.Option("--url", envvar="BB_SDN", help="Where the controller's REST is.")]
 URL = "http://127.0.0.1:8080"
@@ -29,8 +32,26 @@ def resource_path(resource: str) -> str:
     return f"/api/v1/resources/{address}"
 
 
-def asked(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+class TokenRefusedError(InputError):
+    """A controller that wants a token did not get the right one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Where a controller's REST is, and the token for it (None: none)."""
+
+    url: str
+    token: str | None = None
+
+
+def rest_at(url: str, token_file: Path | None) -> Rest:
+    """By what people gave: an URL, and perhaps a file with the token, or the environment."""
+    return Rest(url, given_token(token_file))
+
+
+def asked(rest: Rest, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
     """What the controller answers; raises what to tell people otherwise."""
+    url = rest.url
     data = json.dumps(body).encode() if body is not None else None
     if not _is_url(url):
         raise UsageError(f"'{url}' is no URL of a controller", hint=f"for example {URL}")
@@ -41,6 +62,9 @@ def asked(url: str, method: str, path: str, body: dict[str, Any] | None = None) 
         {"Content-Type": "application/json"},
         method=method,
     )
+    if rest.token is not None:
+        # Not sent on to where an answer redirects to.
+        request.add_unredirected_header("Authorization", f"Bearer {rest.token}")
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
             told = answer.read()
@@ -77,7 +101,11 @@ def _refusal(fault: urllib.error.HTTPError) -> Exception:
     if not isinstance(told, dict):
         return ContenderError(f"the controller answered {fault.code}", hint="is it a controller? see --url")
     if "message" in told:
-        kind = EnvironmentNotReady if fault.code == http.HTTPStatus.SERVICE_UNAVAILABLE else InputError
+        kinds: dict[int, type[BattleError]] = {
+            http.HTTPStatus.SERVICE_UNAVAILABLE: EnvironmentNotReady,
+            http.HTTPStatus.UNAUTHORIZED: TokenRefusedError,
+        }
+        kind = kinds.get(fault.code, InputError)
         return kind(str(told["message"]), hint=str(told.get("hint", "")))
     detail = told.get("detail")
     if not isinstance(detail, list):

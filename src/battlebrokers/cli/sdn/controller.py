@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +12,11 @@ from rich.table import Table
 
 from battlebrokers import signals
 from battlebrokers.cli.options import AsJson
-from battlebrokers.cli.sdn.app import ReactiveLimit, sdn_app
-from battlebrokers.cli.sdn.asking import URL, Url, asked
+from battlebrokers.cli.sdn.app import AllowedHosts, ReactiveLimit, TokenFile, sdn_app, tell_places
+from battlebrokers.cli.sdn.asking import URL, Url, asked, rest_at
 from battlebrokers.errors import ExitCode
-from battlebrokers.output import PlainConsole, echo, echo_json
+from battlebrokers.output import PlainConsole, echo_json
+from battlebrokers.sdn.token import given_token
 
 _STATE = Path.home() / ".local" / "state" / "battlebrokers" / "sdn.json"
 
@@ -31,27 +31,33 @@ def controller(
         typer.Option("--state", help="Where subscriptions are kept; else ~/.local/state/battlebrokers/sdn.json."),
     ] = None,
     reactive_limit: ReactiveLimit = 50_000,
+    token_file: TokenFile = None,
+    allow_host: AllowedHosts = None,
 ) -> int:
     """Run the controller: OpenFlow 1.3 for switches, REST and a live page for people. Ends with Ctrl-C.
 
+    Beyond loopback REST asks for a token: the one given, else a random one, printed once.
     Subscriptions and the network survive a restart; in group and tree mode deliveries go on meanwhile.
     """
-    from battlebrokers.sdn.service import Places, serve  # slow to import: a web server and a codec
+    from battlebrokers.sdn.service import Access, Places, Served, serve  # slow to import: a web server and a codec
 
-    def tell(openflow: int, http: int) -> None:
-        echo(f"switches: tcp:{host}:{openflow}   page: http://{host}:{http}/   REST: http://{host}:{http}/docs")
-        sys.stdout.flush()
+    token = given_token(token_file)
+
+    def tell(served: Served) -> None:
+        tell_places(host, served, token_is_new=token is None)
 
     place = state or _STATE
+    access = Access(token, tuple(allow_host or ()))
     with signals.keeping(f"resources and subscriptions are kept in {place}"):
-        asyncio.run(serve(Places(host, openflow_port, port, place, reactive_limit), tell))
+        asyncio.run(serve(Places(host, openflow_port, port, place, reactive_limit, access), tell))
     return ExitCode.PASS
 
 
 @sdn_app.command("status")
-def status(url: Url = URL, as_json: AsJson = False) -> int:
+def status(url: Url = URL, token_file: TokenFile = None, as_json: AsJson = False) -> int:
     """Show switches, hosts and what was dropped, as the controller sees them."""
-    topology, statistics = asked(url, "GET", "/api/v1/topology"), asked(url, "GET", "/api/v1/statistics")
+    rest = rest_at(url, token_file)
+    topology, statistics = asked(rest, "GET", "/api/v1/topology"), asked(rest, "GET", "/api/v1/statistics")
     if as_json:
         echo_json(json.dumps({"topology": topology, "statistics": statistics}, indent=2))
         return ExitCode.PASS

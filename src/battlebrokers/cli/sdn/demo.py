@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from battlebrokers.cli.interruption import interruptible
-from battlebrokers.cli.sdn.app import sdn_app
-from battlebrokers.cli.sdn.asking import URL, Url, asked
+from battlebrokers.cli.sdn.app import TokenFile, sdn_app
+from battlebrokers.cli.sdn.asking import URL, Rest, Url, asked, rest_at
 from battlebrokers.cli.sdn.ground import Ground, ground
 from battlebrokers.errors import BattleError, EnvironmentNotReady, ExitCode, Interrupted, UsageError
 from battlebrokers.output import PlainConsole
@@ -42,6 +42,7 @@ def temperature(
     ] = "tree",
     folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="For log and picture.")] = Path("temperature"),
     url: Url = URL,
+    token_file: TokenFile = None,
 ) -> int:
     """Run the temperature application: a sensor, two monitors, two actuators, each a host of the lab `sensors`.
 
@@ -60,7 +61,7 @@ def temperature(
         raise EnvironmentNotReady(f"{folder} cannot be made: {fault.strerror}", hint="--folder DIR") from fault
     with (
         interruptible("nothing was published yet", "everything that was started is gone again"),
-        ground("sensors", url, lambda words: console.print(words, style="dim")) as standing,
+        ground("sensors", rest_at(url, token_file), lambda words: console.print(words, style="dim")) as standing,
     ):
         return _perform(application, standing, console, folder, mode, interval_s, seconds)
 
@@ -122,20 +123,20 @@ def _resources(standing: Ground, mode: str) -> Iterator[dict[Topic, str]]:
         for topic, subscribers in SUBSCRIBERS.items():
             name = f"temperature/{topic}"
             # Nobody else runs this on this lab, its sockets would be taken: what has the name is what a crash left.
-            for left in asked(standing.url, "GET", f"/api/v1/resources?name={name}"):
-                asked(standing.url, "DELETE", f"/api/v1/resources/{left['address']}")
-            told = asked(standing.url, "POST", "/api/v1/resources", {"mode": mode, "name": name})
+            for left in asked(standing.rest, "GET", f"/api/v1/resources?name={name}"):
+                asked(standing.rest, "DELETE", f"/api/v1/resources/{left['address']}")
+            told = asked(standing.rest, "POST", "/api/v1/resources", {"mode": mode, "name": name})
             made[topic] = told["address"]
             for host in subscribers:
                 who = standing.topology.hosts[host]
                 path = f"/api/v1/resources/{made[topic]}/subscribers"
-                asked(standing.url, "POST", path, {"mac": who.mac, "ipv4": who.ipv4})
+                asked(standing.rest, "POST", path, {"mac": who.mac, "ipv4": who.ipv4})
         yield made
     finally:
         for address in made.values():
             # What led here is what people should hear of, not that the controller is gone too.
             with suppress(BattleError):
-                asked(standing.url, "DELETE", f"/api/v1/resources/{address}")
+                asked(standing.rest, "DELETE", f"/api/v1/resources/{address}")
 
 
 def _drawn(application: Application, standing: Ground, addresses: dict[Topic, str], seconds: float) -> str:
@@ -149,16 +150,16 @@ def _drawn(application: Application, standing: Ground, addresses: dict[Topic, st
     hosts = {name: Place(host.ipv4, switches[host.port.switch]) for name, host in standing.topology.hosts.items()}
     counted = {}
     for topic, address in addresses.items():
-        told = _counters(standing.url, address, wanted[topic])
+        told = _counters(standing.rest, address, wanted[topic])
         counted[topic] = Counted(address, told["mode"], told["published"], told["delivered"])
     return picture(application.events, hosts, counted, application.threshold_c, seconds)
 
 
-def _counters(url: str, address: str, published: int) -> Any:
+def _counters(rest: Rest, address: str, published: int) -> Any:
     """A resource's counters; those of the switches are a moment late."""
     until = time.monotonic() + _COUNTERS_S
     while True:
-        told = asked(url, "GET", f"/api/v1/resources/{address}")
+        told = asked(rest, "GET", f"/api/v1/resources/{address}")
         if told["published"] >= published or time.monotonic() > until:
             return told
         time.sleep(0.1)

@@ -12,10 +12,11 @@ from typing import Annotated
 import typer
 
 from battlebrokers import signals
-from battlebrokers.cli.sdn.app import sdn_app
+from battlebrokers.cli.sdn.app import TokenFile, sdn_app
 from battlebrokers.cli.sdn.asking import URL, Url
 from battlebrokers.errors import ExitCode, UsageError
 from battlebrokers.output import echo
+from battlebrokers.sdn.token import given_token
 
 
 @sdn_app.command("gateway")
@@ -35,6 +36,7 @@ def gateway(
     prefix: Annotated[str, typer.Option("--prefix", help="What the lab's names begin with.")] = "bbl",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log why connections end.")] = False,
     url: Url = URL,
+    token_file: TokenFile = None,
 ) -> int:
     """Let MQTT clients publish and subscribe inside the network. Ends with Ctrl-C; SIGUSR1 tells the counters.
 
@@ -54,7 +56,7 @@ def gateway(
         raise UsageError(f"'{url}' is no URL of a controller", hint="for example http://127.0.0.1:8080")
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     feet = LabFeet(Laboratory(lab or DEFAULT_FOLDER, Names(prefix)), publish_as or None, subscribe_as or None, udp_port)
-    settings = Settings(url=url, host=host, port=port, mode=mode, look_s=look_every)
+    settings = Settings(url, host, port, mode, look_every, token=given_token(token_file))
 
     async def serve() -> None:
         door = Gateway(settings, feet)

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from battlebrokers.cli.sdn.asking import asked
+from battlebrokers.cli.sdn.asking import Rest, TokenRefusedError, asked
 from battlebrokers.errors import ContenderError, EnvironmentNotReady, InputError
 from battlebrokers.scratch import Scratch
+from battlebrokers.sdn.token import given_token
 
 if TYPE_CHECKING:
     from battlebrokers.sdn.lab.laboratory import Laboratory
@@ -37,12 +38,12 @@ class Ground:
 
     laboratory: Laboratory
     topology: Topology
-    url: str
+    rest: Rest
 
 
 @contextmanager
-def ground(topology: str, url: str, say: Say) -> Iterator[Ground]:
-    """The network of that topology, its controller at `url` or one of our own."""
+def ground(topology: str, rest: Rest, say: Say) -> Iterator[Ground]:
+    """The network of that topology, its controller at `rest` or one of our own."""
     from battlebrokers.sdn.lab.laboratory import Laboratory
     from battlebrokers.sdn.lab.open_vswitch import what_is_missing
     from battlebrokers.sdn.lab.sweeping import take_down_the_dead
@@ -58,28 +59,32 @@ def ground(topology: str, url: str, say: Say) -> Iterator[Ground]:
     if there is not None and there != wanted:
         raise InputError(f"another lab is up: {there.name}", hint="take it down first: bb sdn lab down")
     with ExitStack() as stack:
-        openflow = f"tcp:{urlsplit(url).hostname}:{_OPENFLOW_PORT}"
-        if not _answers(url):
+        openflow = f"tcp:{urlsplit(rest.url).hostname}:{_OPENFLOW_PORT}"
+        if not _answers(rest):
             if there is not None:
                 raise EnvironmentNotReady(
-                    f"the lab {topology} is up, but no controller answers at {url}",
+                    f"the lab {topology} is up, but no controller answers at {rest.url}",
                     hint="start it: bb sdn controller; or take the lab down and a controller comes with a new one",
                 )
             say("starting a controller")
             url, openflow = stack.enter_context(_controller())
+            # It takes its token from the same environment.
+            rest = Rest(url, given_token(None))
         if there is None:
             take_down_the_dead()
             say(f"building the lab {topology}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts")
             stack.callback(laboratory.down)
             laboratory.up(wanted, openflow)
         say("waiting until the controller knows all links and hosts")
-        _await_everything(laboratory, wanted, url)
-        yield Ground(laboratory, wanted, url)
+        _await_everything(laboratory, wanted, rest)
+        yield Ground(laboratory, wanted, rest)
 
 
-def _answers(url: str) -> bool:
+def _answers(rest: Rest) -> bool:
     try:
-        return "switches" in asked(url, "GET", "/api/v1/topology")
+        return "switches" in asked(rest, "GET", "/api/v1/topology")
+    except TokenRefusedError:
+        raise
     except (EnvironmentNotReady, InputError, ContenderError, TypeError, ValueError):
         # Nobody there, or somebody who is no controller.
         return False
@@ -122,19 +127,19 @@ def _ready(process: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
         time.sleep(_LOOK_S)
 
 
-def _await_everything(laboratory: Laboratory, topology: Topology, url: str) -> None:
+def _await_everything(laboratory: Laboratory, topology: Topology, rest: Rest) -> None:
     until = time.monotonic() + _START_S
     hosts = {(host.mac, host.ipv4, host.port.switch, host.port.number) for host in topology.hosts.values()}
     laboratory.await_controller(_START_S)
     laboratory.announce(topology)
     while True:
-        told = asked(url, "GET", "/api/v1/topology")
+        told = asked(rest, "GET", "/api/v1/topology")
         seen = {(one["mac"], one["ipv4"], one["switch"], one["port"]) for one in told["hosts"]}
         if len(told["links"]) >= len(topology.wires) and hosts <= seen:
             return
         if time.monotonic() > until:
             raise EnvironmentNotReady(
-                f"the controller at {url} does not know the whole lab: {len(told['links'])} of "
+                f"the controller at {rest.url} does not know the whole lab: {len(told['links'])} of "
                 f"{len(topology.wires)} links, {len(hosts & seen)} of {len(hosts)} hosts",
                 hint="is it the one the switches call? bb sdn lab status, bb sdn status",
             )

@@ -10,8 +10,8 @@ import typer
 
 from battlebrokers import signals
 from battlebrokers.cli.options import AsJson
-from battlebrokers.cli.sdn.app import sdn_app
-from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
+from battlebrokers.cli.sdn.app import TokenFile, sdn_app
+from battlebrokers.cli.sdn.asking import URL, Rest, Url, asked, resource_path, rest_at
 from battlebrokers.errors import EnvironmentNotReady, ExitCode, UsageError
 from battlebrokers.output import PlainConsole, echo_json
 from battlebrokers.scratch import Scratch
@@ -39,6 +39,7 @@ def ladder(
     svg: Annotated[Path | None, typer.Option("--svg", help="Write the picture to this file.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with the picture to this file.")] = None,
     url: Url = URL,
+    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> int:
     """Show who handed one message to whom: host, switches, controller, subscribers, with times in microseconds.
@@ -63,7 +64,8 @@ def ladder(
     with Scratch("bb-ladder-") as passing, signals.keeping(kept):
         folder = taken or out or passing
         if taken is None:
-            _take(url, resource, host, folder, text=text, port=port, timeout_s=timeout_s, with_arp=with_arp)
+            rest = rest_at(url, token_file)
+            _take(rest, resource, host, folder, text=text, port=port, timeout_s=timeout_s, with_arp=with_arp)
         facts = read_facts(folder)
         made = build(facts, read_captures(folder, facts))
     for path, content in ((svg, drawn), (html, page)):
@@ -74,12 +76,12 @@ def ladder(
 
 
 def _take(
-    url: str, resource: str, host: str, folder: Path, *, text: str, port: int, timeout_s: float, with_arp: bool
+    rest: Rest, resource: str, host: str, folder: Path, *, text: str, port: int, timeout_s: float, with_arp: bool
 ) -> None:  # fmt: skip
     from battlebrokers.sdn.lab.laboratory import DEFAULT_NAMES, Laboratory
     from battlebrokers.sdn.ladder.taking import Wanted, take
 
-    known = asked(url, "GET", resource_path(resource))
+    known = asked(rest, "GET", resource_path(resource))
     take(Laboratory(), DEFAULT_NAMES, Wanted(known, host, text, port, timeout_s, with_arp), folder)
 
 

@@ -9,16 +9,16 @@ import typer
 from rich.table import Table
 
 from battlebrokers.cli.options import AsJson
-from battlebrokers.cli.sdn.app import sdn_app
-from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
+from battlebrokers.cli.sdn.app import TokenFile, sdn_app
+from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path, rest_at
 from battlebrokers.errors import ExitCode, UsageError
 from battlebrokers.output import PlainConsole, echo, echo_json
 
 
 @sdn_app.command("resources")
-def resources(url: Url = URL, as_json: AsJson = False) -> int:
+def resources(url: Url = URL, token_file: TokenFile = None, as_json: AsJson = False) -> int:
     """List resources with their subscribers and counters."""
-    found = asked(url, "GET", "/api/v1/resources")
+    found = asked(rest_at(url, token_file), "GET", "/api/v1/resources")
     if as_json:
         echo_json(json.dumps(found, indent=2))
         return ExitCode.PASS
@@ -40,6 +40,7 @@ def create(
     source: Annotated[str, typer.Option("--from", help="Whom copies come from: publisher or resource.")] = "publisher",
     name: Annotated[str, typer.Option("--name", help="What to call it, such as an MQTT topic.")] = "",
     url: Url = URL,
+    token_file: TokenFile = None,
 ) -> int:
     """Create a resource; prints its address."""
     from battlebrokers.sdn.core.resources import Mode, Source
@@ -47,14 +48,19 @@ def create(
     for option, said, known in (("--mode", mode, list(Mode)), ("--from", source, list(Source))):
         if said not in known:
             raise UsageError(f"{option} cannot be '{said}'", hint=f"one of {', '.join(known)}")
-    echo(asked(url, "POST", "/api/v1/resources", {"mode": mode, "source": source, "name": name})["address"])
+    wanted = {"mode": mode, "source": source, "name": name}
+    echo(asked(rest_at(url, token_file), "POST", "/api/v1/resources", wanted)["address"])
     return ExitCode.PASS
 
 
 @sdn_app.command("delete")
-def delete(resource: Annotated[str, typer.Argument(help="Its address, such as 1.1.1.1.")], url: Url = URL) -> int:
+def delete(
+    resource: Annotated[str, typer.Argument(help="Its address, such as 1.1.1.1.")],
+    url: Url = URL,
+    token_file: TokenFile = None,
+) -> int:
     """Delete a resource with its subscriptions."""
-    asked(url, "DELETE", resource_path(resource))
+    asked(rest_at(url, token_file), "DELETE", resource_path(resource))
     return ExitCode.PASS
 
 
@@ -63,10 +69,11 @@ def subscribe(
     resource: Annotated[str, typer.Argument(help="Its address, such as 1.1.1.1.")],
     who: Annotated[str, typer.Argument(help="A host of the lab, or MAC address,IPv4 address.")],
     url: Url = URL,
+    token_file: TokenFile = None,
 ) -> int:
     """Subscribe a host; it receives from the moment this ends."""
     mac, ipv4 = _addresses(who)
-    asked(url, "POST", f"{resource_path(resource)}/subscribers", {"mac": mac, "ipv4": ipv4})
+    asked(rest_at(url, token_file), "POST", f"{resource_path(resource)}/subscribers", {"mac": mac, "ipv4": ipv4})
     return ExitCode.PASS
 
 
@@ -75,10 +82,11 @@ def unsubscribe(
     resource: Annotated[str, typer.Argument(help="Its address, such as 1.1.1.1.")],
     who: Annotated[str, typer.Argument(help="A host of the lab, or its MAC address.")],
     url: Url = URL,
+    token_file: TokenFile = None,
 ) -> int:
     """Unsubscribe a host; it receives nothing from the moment this ends."""
     mac = who if ":" in who else _addresses(who)[0]
-    asked(url, "DELETE", f"{resource_path(resource)}/subscribers/{mac}")
+    asked(rest_at(url, token_file), "DELETE", f"{resource_path(resource)}/subscribers/{mac}")
     return ExitCode.PASS
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from battlebrokers import signals
-from battlebrokers.cli.sdn.app import ReactiveLimit, sdn_app
+from battlebrokers.cli.sdn.app import AllowedHosts, ReactiveLimit, TokenFile, sdn_app, tell_places
 from battlebrokers.errors import ExitCode, UsageError
 from battlebrokers.output import echo
+from battlebrokers.sdn.token import given_token
 
 _LONGEST_PREFIX = 6
 
@@ -38,10 +38,13 @@ def serve(
         str, typer.Option("--prefix", help="What names of interfaces and namespaces begin with.")
     ] = "bbs",
     reactive_limit: ReactiveLimit = 50_000,
+    token_file: TokenFile = None,
+    allow_host: AllowedHosts = None,
 ) -> int:
     """Build a lab and run its controller, until Ctrl-C takes both down. Needs root.
 
     What an earlier one left behind is taken down first. Resources and subscriptions end with the network.
+    Beyond loopback REST asks for a token: the one given, else a random one, printed once.
     """
     if not (prefix.isascii() and prefix.isalnum() and prefix.islower() and len(prefix) <= _LONGEST_PREFIX):
         raise UsageError(f"'{prefix}' is no prefix", hint=f"at most {_LONGEST_PREFIX} small letters and digits")
@@ -52,15 +55,18 @@ def serve(
     if mode not in list(Mode):
         raise UsageError(f"there is no mode '{mode}'", hint=f"one of {', '.join(Mode)}")
     wanted = find_topology(topology, cables)
+    from battlebrokers.sdn.service import Access, Served
     from battlebrokers.sdn.serving import Serving, serve_lab  # slow to import: a web server and a codec
 
-    def tell(openflow: int, http: int) -> None:
+    token = given_token(token_file)
+
+    def tell(served: Served) -> None:
         echo(f"{wanted.title}: {len(wanted.switches)} switches, {len(wanted.hosts)} hosts")
-        echo(f"switches: tcp:{host}:{openflow}   page: http://{host}:{http}/   REST: http://{host}:{http}/docs")
-        sys.stdout.flush()
+        tell_places(host, served, token_is_new=token is None)
 
     place = folder or Path("/run") / f"battlebrokers-{prefix}"
-    order = Serving(wanted, place, Names(prefix), Mode(mode), host, openflow_port, port, reactive_limit)
+    access = Access(token, tuple(allow_host or ()))
+    order = Serving(wanted, place, Names(prefix), Mode(mode), host, openflow_port, port, reactive_limit, access)
     with signals.keeping("the network is taken down, its resources end with it"):
         asyncio.run(serve_lab(order, tell))
     return ExitCode.PASS

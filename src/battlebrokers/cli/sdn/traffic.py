@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from battlebrokers.cli.sdn.app import sdn_app
-from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path
+from battlebrokers.cli.sdn.app import TokenFile, sdn_app
+from battlebrokers.cli.sdn.asking import URL, Url, asked, resource_path, rest_at
 from battlebrokers.errors import ContenderError, EnvironmentNotReady, ExitCode, InputError
 from battlebrokers.output import echo
 from battlebrokers.visible import visible
@@ -22,6 +22,7 @@ def publish(
     host: Annotated[str, typer.Option("--as", help="The host of the lab that sends it.")] = "",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The UDP port.")] = 5005,
     url: Url = URL,
+    token_file: TokenFile = None,
 ) -> int:
     """Publish a message, as a host of the lab or from the controller."""
     payload = text.encode()
@@ -30,15 +31,17 @@ def publish(
             f"{len(payload)} bytes do not fit into one packet of 1500",
             hint="at most 1472: the network refuses fragments",
         )
+    rest = rest_at(url, token_file)
     if not host:
-        echo(asked(url, "POST", f"{resource_path(resource)}/messages", {"text": text, "port": port})["message"])
+        message = {"text": text, "port": port}
+        echo(asked(rest, "POST", f"{resource_path(resource)}/messages", message)["message"])
         return ExitCode.PASS
     from battlebrokers.sdn.lab.laboratory import Laboratory
 
     with Laboratory().udp_socket(host) as sender:
         # Messages go on without a controller; where one answers, it knows whether anybody could get this one.
         with suppress(EnvironmentNotReady, ContenderError):
-            asked(url, "GET", resource_path(resource))
+            asked(rest, "GET", resource_path(resource))
         sender.sendto(payload, (resource, port))
     return ExitCode.PASS
 

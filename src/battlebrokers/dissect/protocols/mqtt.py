@@ -1,7 +1,7 @@
 """MQTT 3.1, 3.1.1 and 5: plain packets many at once, others in one tight loop. Opened through the registry.
 
-Pairs are keyed by initiator and packet id, for both sides count their own. Properties are read as far as the payload
-and the topic alias need it. Without the CONNECT the version is learned from packets that only one version can mean.
+Pairs are keyed by initiator and packet id, for both sides count their own. Reason codes, and properties that identify
+or explain, are details of a message. Without the CONNECT the version is learned from what only one version can mean.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from battlebrokers.dissect.mqtt_packets import (
     opens,
     possible,
     search,
-    topic_alias,
     topic_text,
 )
 from battlebrokers.dissect.mqtt_plain import tell_plain
+from battlebrokers.dissect.mqtt_properties import NO_PROPERTIES, Properties, properties_at, properties_of, with_reasons
 from battlebrokers.dissect.registry import dissector
 from battlebrokers.dissect.runs import Spoken
 from battlebrokers.dissect.talk import CLIENT, WHOLE_MESSAGE_BYTES, Dissection, Talk
@@ -155,7 +155,7 @@ class _Mqtt:
                 continue
             here = body + 2 + (data[body] << 8 | data[body + 1])
             topic = topic_text(data[body + 2 : here])
-            packet_id = 0
+            packet_id, kept = 0, ""
             if qos:
                 here += 2
                 if here <= end:
@@ -168,7 +168,8 @@ class _Mqtt:
                     if properties < 0 or here + properties > end:
                         pos = self._malformed(sender, data, pos)
                         continue
-                    topic = self._aliased(sender, topic, data, here, here + properties)
+                    alias, kept = properties_of(data[here : here + properties])
+                    topic = self._aliased(sender, topic, alias) if alias else topic
                     here += properties
             if here > end:
                 pos = self._malformed(sender, data, pos)
@@ -178,7 +179,9 @@ class _Mqtt:
                 if not (first & 8 and talk.waiting(side + packet_id)):
                     talk.ask(side + packet_id, number)
             else:
-                talk.add(sender, at + pos, at + end, "PUBLISH", topic, payload=data[here:end])
+                number = talk.add(sender, at + pos, at + end, "PUBLISH", topic, payload=data[here:end])
+            if kept:
+                talk.detail(number, None, kept)
             pos = end
         return pos
 
@@ -190,8 +193,10 @@ class _Mqtt:
         length = end - body
         start, stop, name = at + pos, at + end, NAMES[kind]
         if kind >= PINGREQ:
-            reason = data[body] if length and kind in (DISCONNECT, AUTH) else 0
-            number = talk.add(sender, start, stop, name, failed=reason >= _FAILURE)
+            reason = data[body] if length and kind in (DISCONNECT, AUTH) else None
+            number = talk.add(sender, start, stop, name, failed=reason is not None and reason >= _FAILURE)
+            if reason is not None:
+                talk.detail(number, reason, properties_at(data, body + 1, end)[0].text)
             if kind == PINGREQ:
                 talk.ask("PING", number, ordered=True)
             elif kind == PINGRESP:
@@ -203,6 +208,8 @@ class _Mqtt:
             if not self._version:
                 self._version = 4 if length == 2 else _MQTT_5
             number = talk.add(sender, start, stop, name, failed=data[body + 1] != 0)
+            is_5 = self._version == _MQTT_5
+            talk.detail(number, data[body + 1], properties_at(data, body + 2, end)[0].text if is_5 else "")
             talk.answer("CONNECT", number, early=True)
             if talk.waiting("AUTH"):
                 talk.answer("AUTH", number)
@@ -214,16 +221,25 @@ class _Mqtt:
             if filters is None:
                 return False
             number = talk.add(sender, start, stop, name, filters, str(packet_id))
+            if self._version == _MQTT_5 and (kept := properties_at(data, body + 2, end)[0].text):
+                talk.detail(number, None, kept)
             talk.ask(own + (_FILTERS if kind == SUBSCRIBE else _FAREWELL), number)
             return True
         if kind in (SUBACK, UNSUBACK):
-            number = talk.add(sender, start, stop, name, "", str(packet_id), failed=self._refused(data, body + 2, end))
+            properties, reasons = self._reasons(data, body + 2, end)
+            worst = max(reasons, default=None)
+            failed = worst is not None and worst >= _FAILURE
+            number = talk.add(sender, start, stop, name, "", str(packet_id), failed=failed)
+            if worst is not None or properties.text:
+                talk.detail(number, worst, with_reasons(properties, reasons))
             talk.answer(other + (_FILTERS if kind == SUBACK else _FAREWELL), number, early=True)
             return True
         if length > 2 and not self._version:
             self._version = _MQTT_5
         failed = length > 2 and data[body + 2] >= _FAILURE
         number = talk.add(sender, start, stop, name, "", str(packet_id), failed=failed)
+        if length > 2:
+            talk.detail(number, data[body + 2], properties_at(data, body + 3, end)[0].text)
         self._acknowledged(sender, kind, packet_id, number)
         return True
 
@@ -244,11 +260,12 @@ class _Mqtt:
         # Bridges set the highest bit of the version.
         self._version = data[here] & 0x7F
         here += 4
+        kept = ""
         if self._version == _MQTT_5:
-            properties, here = length_at(data, here)
-            if properties < 0:
+            found, here = properties_at(data, here, end)
+            if here < 0:
                 return False
-            here += properties
+            kept = found.text
         if here + 2 > end:
             return False
         stop = here + 2 + (data[here] << 8 | data[here + 1])
@@ -256,6 +273,8 @@ class _Mqtt:
             return False
         client_id = data[here + 2 : stop].decode("utf-8", "replace")
         number = self._talk.add(sender, at + pos, at + end, "CONNECT", client_id)
+        if kept:
+            self._talk.detail(number, None, kept)
         self._talk.ask("CONNECT", number, ordered=True)
         return True
 
@@ -283,18 +302,15 @@ class _Mqtt:
             self._version = _MQTT_5
         return found
 
-    def _refused(self, data: bytes, here: int, end: int) -> bool:
-        """Whether a SUBACK or UNSUBACK says no to any filter."""
+    def _reasons(self, data: bytes, here: int, end: int) -> tuple[Properties, bytes]:
+        """The properties of a SUBACK or UNSUBACK, and its code for each filter."""
+        properties = NO_PROPERTIES
         if self._version == _MQTT_5:
-            properties, here = length_at(data, here)
-            here += max(0, properties)
-        return any(reason >= _FAILURE for reason in data[here:end])
+            properties, here = properties_at(data, here, end)
+        return properties, data[here:end] if here >= 0 else b""
 
-    def _aliased(self, sender: int, topic: str, data: bytes, here: int, end: int) -> str:
+    def _aliased(self, sender: int, topic: str, alias: int) -> str:
         """The topic, by its alias if it has none of its own."""
-        alias = topic_alias(data, here, end)
-        if not alias:
-            return topic
         aliases = self._aliases[sender]
         if topic:
             aliases[alias] = topic
@@ -312,7 +328,7 @@ class _Mqtt:
             return body
         qos = data[pos] >> 1 & 3
         here = body + 2 + (data[body] << 8 | data[body + 1]) if size >= body + 2 else end
-        topic, packet_id = data[body + 2 : here].decode("utf-8", "replace"), 0
+        topic, packet_id, kept = data[body + 2 : here].decode("utf-8", "replace"), 0, ""
         if qos and here + 2 <= size:
             packet_id = data[here] << 8 | data[here + 1]
         here += 2 if qos else 0
@@ -321,7 +337,8 @@ class _Mqtt:
             if after == 1:
                 return self._malformed(sender, data, pos)
             if after:
-                topic = self._aliased(sender, topic, data, after, min(size, after + properties))
+                alias, kept = properties_of(data[after : after + properties])
+                topic = self._aliased(sender, topic, alias) if alias else topic
             here = after + properties if after else end
         if min(here, body + _LARGE_FRONT_BYTES) + HEADER_BYTES > size:
             talk.need[sender] = min(size + 64, end) - pos
@@ -330,6 +347,8 @@ class _Mqtt:
             sender, at + pos, at + end, "PUBLISH", topic, str(packet_id) if qos else "",
             payload=data[here : here + HEADER_BYTES], payload_bytes=max(0, end - here),
         )  # fmt: skip
+        if kept:
+            talk.detail(number, None, kept)
         if qos and not (data[pos] & 8 and talk.waiting(sender * _SERVER_KEY + packet_id)):
             talk.ask(sender * _SERVER_KEY + packet_id, number)
         talk.skip(sender, length)

@@ -55,7 +55,7 @@ class Gateway:
         self._rest = None
         if registry is None:
             mac, ipv4 = (hears.mac, hears.ipv4) if hears else ("", "")
-            registry = self._rest = RestRegistry(settings.url, settings.mode, mac, ipv4)
+            registry = self._rest = RestRegistry(settings.url, settings.mode, mac, ipv4, settings.token)
         speaks = feet.publisher.mac if feet.publisher else None
         self._topics = Topics(registry, self._interest, hears.mac if hears else None, speaks, settings.limits)
 

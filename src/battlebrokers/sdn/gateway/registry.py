@@ -14,6 +14,7 @@ from battlebrokers.sdn.gateway.settings import Away, NotForwarded
 
 _ANSWER_S: Final = 15.0
 _NO_CONTENT: Final = 204
+_UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _FIRST_REFUSAL: Final = 400
@@ -55,11 +56,12 @@ class Registry(Protocol):
 class RestRegistry:
     """A `Registry` over HTTP; `mac` and `ipv4` are the subscribing host's."""
 
-    def __init__(self, url: str, mode: str, mac: str, ipv4: str) -> None:
+    def __init__(self, url: str, mode: str, mac: str, ipv4: str, token: str | None = None) -> None:
         self._root = url.rstrip("/") + "/api/v1/resources"
         self._mode = mode
         self._mac = mac
         self._ipv4 = ipv4
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -112,12 +114,15 @@ class RestRegistry:
         if self._closed:
             raise Away("the gateway ends")
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S))
+            self._session = aiohttp.ClientSession(headers=self._headers, timeout=aiohttp.ClientTimeout(total=_ANSWER_S))
         try:
             async with self._session.request(method, self._root + path, json=body, params=query) as answer:
                 if answer.status >= _FIRST_FAILURE:
                     raise Away(f"the controller answered {answer.status}")
                 told = await answer.json() if answer.status != _NO_CONTENT else None
+                if answer.status == _UNAUTHORIZED:
+                    # It may be given another one; whoever waits for it is refused in the end, with these words.
+                    raise Away("it asks for another token than the gateway has: --token-file or BB_SDN_TOKEN")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as fault:
             raise Away(str(fault) or type(fault).__name__) from fault
         if answer.status >= _FIRST_REFUSAL and answer.status not in (_NOT_FOUND, _CONFLICT):

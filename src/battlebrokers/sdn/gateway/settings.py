@@ -45,6 +45,8 @@ class Settings:
     look_s: float = 1.0
     """How often the controller is asked for resources somebody else created."""
     limits: Limits = field(default_factory=Limits)
+    token: str | None = field(default=None, repr=False)
+    """For the controller's REST."""
 
 
 class NotForwarded(Exception):  # noqa: N818 - reads as what it is

@@ -18,7 +18,9 @@ from battlebrokers.sdn.core.resources import (
     UnknownSubscriberError,
 )
 from battlebrokers.sdn.observer import Observer
+from battlebrokers.sdn.rest.admission import Admission
 from battlebrokers.sdn.rest.api import api_routes
+from battlebrokers.sdn.rest.guard import Guard
 from battlebrokers.sdn.rest.original import original_routes
 from battlebrokers.sdn.rest.refusals import refusal, refuse_in_words
 from battlebrokers.sdn.rest.switches import UnknownSwitchError, switch_routes
@@ -37,8 +39,8 @@ _STATUS: Final = {
 }
 
 
-def application(controller: Controller, mode: Mode = Mode.TREE) -> FastAPI:
-    """Everything over HTTP; `mode` is that of resources of which nobody says how."""
+def application(controller: Controller, mode: Mode = Mode.TREE, admission: Admission | None = None) -> FastAPI:
+    """Everything over HTTP; `mode` is that of resources of which nobody says how, `admission` what may pass."""
     # The framework's own pages of documentation load their scripts from elsewhere.
     app = FastAPI(title="BattleBrokers: the broker inside the network", version="1", docs_url=None, redoc_url=None)
 
@@ -48,6 +50,7 @@ def application(controller: Controller, mode: Mode = Mode.TREE) -> FastAPI:
         return refusal(status, fault.message, fault.hint)
 
     refuse_in_words(app)
+    app.add_middleware(Guard, admission=admission or Admission())
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
-
-from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
+from fastapi import APIRouter
 
 from battlebrokers.sdn.controller import Controller
 from battlebrokers.sdn.core.addresses import ipv4
@@ -15,24 +11,9 @@ from battlebrokers.sdn.rest.messages import OriginalLeaver, OriginalResource, Or
 from battlebrokers.sdn.rest.refusals import REFUSALS
 
 
-class _TakesAnyBodyAsJson(APIRoute):
-    """As the original did: what a client like `curl -d` says about its body is not believed."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The usual one, told that it is JSON."""
-        answer = super().get_route_handler()
-
-        async def as_json(request: Request) -> Response:
-            others = [one for one in request.scope["headers"] if one[0] != b"content-type"]
-            told = {**request.scope, "headers": [*others, (b"content-type", b"application/json")]}
-            return await answer(Request(told, request.receive))
-
-        return as_json
-
-
 def original_routes(controller: Controller, mode: Mode = Mode.TREE) -> APIRouter:
     """All of them."""
-    router = APIRouter(prefix="/db", tags=["as in the original"], responses=REFUSALS, route_class=_TakesAnyBodyAsJson)
+    router = APIRouter(prefix="/db", tags=["as in the original"], responses=REFUSALS)
 
     @router.get("/resources/json")
     async def list_resources() -> dict[str, str]:

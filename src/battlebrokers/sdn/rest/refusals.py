@@ -26,8 +26,15 @@ class Refusal(BaseModel):
 
 
 REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    400: {"model": Refusal, "description": "No HTTP that can be answered."},
+    401: {"model": Refusal, "description": "The token is missing or wrong."},
+    403: {"model": Refusal, "description": "Asked by a page of another origin."},
     404: {"model": Refusal, "description": "There is no such thing."},
+    408: {"model": Refusal, "description": "The body did not come in time."},
     409: {"model": Refusal, "description": "Something is in the way."},
+    413: {"model": Refusal, "description": "The body is too large."},
+    415: {"model": Refusal, "description": "The body is not declared as JSON."},
+    421: {"model": Refusal, "description": "The Host header names another service."},
     422: {"model": Refusal, "description": "What was asked does not make sense."},
     503: {"model": Refusal, "description": "Not now."},
 }

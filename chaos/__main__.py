@@ -1,0 +1,73 @@
+"""`make chaos`: try every fault, print each as it ends and the sum; exit code 1 if anything was lost.
+
+`--short` is the version of the tests, `--only kill` one group or `--only "kill/bb in measure"` one fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from chaos.fault import Fault, Result
+from chaos.pool import try_all
+from chaos.telling import as_json, line, record, total
+
+_GROUPS = ("kills", "pauses", "interrupts", "resources", "servers", "files")
+
+
+def all_faults() -> list[Fault]:
+    """Every fault there is."""
+    found: list[Fault] = []
+    for name in _GROUPS:
+        found += importlib.import_module(f"chaos.groups.{name}").faults()
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Try, tell, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="only some of each group, in at most two minutes")
+    parser.add_argument("--only", default="", metavar="NAME", help="a group, or the beginning of a fault's name")
+    parser.add_argument("--list", action="store_true", help="name the faults and try none")
+    parser.add_argument("--jobs", type=int, default=3, help="how many at a time")
+    parser.add_argument("--output", type=Path, help="write everything to this file, as JSON")
+    parser.add_argument(
+        "--record", type=Path, metavar="FOLDER", help="write chaos.json and the figures in robustness.md there"
+    )
+    told = parser.parse_args(arguments)
+    faults = [one for one in all_faults() if one.full_name.startswith(told.only) and (one.short or not told.short)]
+    if not faults:
+        parser.error(f"no fault begins with {told.only!r}: --list names them")
+    if told.list:
+        print("\n".join(one.full_name for one in faults))
+        return 0
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    began_s = time.monotonic()
+    try:
+        results = try_all(faults, folder, max(1, told.jobs), _tell)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    everything = as_json(results, time.monotonic() - began_s)
+    if told.output:
+        told.output.write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if told.record:
+        record(everything, told.record)
+    lost = [one for one in results if one.complaints]
+    print("\n".join(["", *(line(one) for one in lost), total(results)]))
+    return 1 if lost else 0
+
+
+def _tell(result: Result) -> None:
+    print(line(result), flush=True)
+    if result.complaints and result.said:
+        print("".join(f"        | {words}\n" for words in result.said.strip().splitlines()[-6:]), end="", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The faults, by group; each module offers `faults()`."""
