@@ -199,7 +199,22 @@ def _judge_number(expectation: Expectation, figures: Figures) -> Judged:
         measured += f", {format_percent(value / base)} of {expectation.relative_to}"
     elif expectation.metric in _OF_EXPECTED and figures.messages.expected:
         measured += f" of {format_count(figures.messages.expected)}"
+    if not value and (why := _nothing_to_count(expectation.metric, figures)):
+        return Judged(text=expectation.text, ok=None, measured=why)
     return Judged(text=expectation.text, ok=expectation.holds(value, base), measured=measured, value=value)
+
+
+def _nothing_to_count(metric: str, figures: Figures) -> str:
+    """Why a count is zero whatever the broker does: that nothing was lost where nothing was owed is no result."""
+    publishing = figures.publishing
+    if metric in _OF_EXPECTED | {"duplicates"} and not figures.messages.expected:
+        return "no client was owed any message"
+    answers = figures.messages.acked + publishing.unacked + publishing.refused + publishing.failed
+    if metric in ("unacked", "refused", "retries") and not answers:
+        return "no publish was to be answered"
+    if metric.endswith("_failures") and metric.removesuffix("_failures") not in figures.actions:
+        return "nothing of the kind was tried"
+    return ""
 
 
 _OF_EXPECTED = frozenset({"delivered", "lost", "overdue", "indeterminate", "late", "reordered"})

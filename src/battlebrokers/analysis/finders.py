@@ -19,6 +19,7 @@ from battlebrokers.analysis.losses import where_lost
 from battlebrokers.analysis.model import Action, Summary
 from battlebrokers.analysis.stalls import stalls
 from battlebrokers.analysis.trust import LATE_SHARE
+from battlebrokers.analysis.vacuity import UNHEARD, VACUOUS
 from battlebrokers.analysis.verdict import void_words
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 from battlebrokers.tables.slots import SLOT_NS
@@ -308,6 +309,13 @@ def _oddities(_facts: Facts, summary: Summary) -> Iterator[Finding]:
             )
 
 
+def _shows_nothing(_facts: Facts, summary: Summary) -> Iterator[Finding]:
+    for check in summary.trust.checks:
+        if check.id in (VACUOUS, UNHEARD) and check.level == "warning":
+            sentence = f"{check.sentence[0].upper()}{check.sentence[1:]}."
+            yield _finding(check.id, "warning", sentence, "summary.json", "trust.checks", check.measured)
+
+
 def _defects(facts: Facts, _summary: Summary) -> Iterator[Finding]:
     for defect in facts.defects[:5]:
         sentence = f"{defect.file} could not be read: {defect.reason}."
@@ -344,6 +352,7 @@ FINDERS: tuple[Callable[[Facts, Summary], Iterator[Finding]], ...] = (
     _stalled,
     _busy,
     _memory,
+    _shows_nothing,
     _defects,
     _captures,
     _held,

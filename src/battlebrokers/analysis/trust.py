@@ -16,6 +16,7 @@ from battlebrokers.analysis.model import Check, Latencies, Level, Messages, Perc
 from battlebrokers.analysis.quantiles import Distribution
 from battlebrokers.analysis.steadiness import SHORTEST_WINDOW_S, Steadiness, steadiness
 from battlebrokers.analysis.strays import check_flood, check_foreign
+from battlebrokers.analysis.vacuity import check_unheard, check_vacuous
 from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.units import format_count, format_duration, format_percent
 
@@ -76,6 +77,8 @@ def judge_trust(
         _steady(settled, planned=planned_changes(facts)),
         _rising(facts),
         _clock(clock_us, latencies),
+        check_unheard(facts),
+        check_vacuous(facts),
         _steal(steal),
         _other_load(facts, services),
     ]

@@ -15,6 +15,7 @@ from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import LoadedScenario, load_scenario
 from battlebrokers.scenario.shipped import shipped_scenarios
 from battlebrokers.scenario.tiny import tiny_overrides
+from battlebrokers.scenario.vacuity import warnings
 from battlebrokers.scenario.words import notes, tell
 from battlebrokers.visible import visible
 
@@ -35,6 +36,7 @@ def check(
 ) -> int:
     """Check a scenario and tell its plan in words; all mistakes at once if it has any.
 
+    Warns of clients that no message is for and of expectations that can never fail.
     Exit code: 0 valid, 3 invalid.
     """
     if everything == (scenario is not None):
@@ -62,6 +64,8 @@ def check(
     echo(tell(made))
     for line in notes(made):
         echo(f"  {line}")
+    for line in warnings(made):
+        echo(f"  warning: {line}")
     if loaded.scenario.expect:
         echo("It passes if " + ", ".join(loaded.scenario.expect) + ".")
     echo(f"Seed {made.seed}, plan {made.sha256[:12]}.")
@@ -86,6 +90,8 @@ def _check_all(overrides: list[str], scale: float, seed: int | None, *, as_json:
             echo(f"{mark} {facts['scenario']}: {facts['words'] if facts['valid'] else ''}")
             for mistake in facts.get("mistakes", []):
                 echo(f"    {mistake['text']}")
+            for line in facts.get("warnings", []):
+                echo(f"    warning: {line}")
     return ExitCode.PASS if all(facts["valid"] for facts in found) else ExitCode.INVALID_INPUT
 
 
@@ -99,6 +105,7 @@ def _facts(loaded: LoadedScenario, plan: Plan, *, fingerprint: bool = True) -> d
         "about": loaded.scenario.about,
         "words": tell(plan),
         "notes": notes(plan),
+        "warnings": warnings(plan),
         "seed": plan.seed,
         "devices": estimate.devices,
         "clients": estimate.clients,

@@ -210,6 +210,9 @@ def _suite(summary: Summary) -> ET.Element:
     properties = ET.SubElement(suite, "properties")
     for key, value in (("run", summary.run), ("verdict", summary.verdict), ("seed", str(summary.seed))):
         ET.SubElement(properties, "property", name=key, value=_clean(value))
+    for check in summary.trust.checks:
+        if check.level == "warning":
+            ET.SubElement(properties, "property", name=f"warning {check.id}", value=_clean(check.sentence))
     suite.extend([whole, *cases])
     return suite
 

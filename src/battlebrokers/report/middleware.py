@@ -150,7 +150,7 @@ def section(runs_of: Sequence[tuple[str, Sequence[Summary]]]) -> dict[str, Any] 
     return {
         "head": HEAD,
         "rows": [{"label": cost.label, "cells": cost.cells} for cost in found],
-        "pairs": list(zip(HEAD, first.cells, strict=True)),
+        "pairs": [] if first.void else list(zip(HEAD, first.cells, strict=True)),
         "sentence": explain(found),
         "several": len(runs_of) > 1,
     }

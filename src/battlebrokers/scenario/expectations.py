@@ -83,6 +83,11 @@ _BASE_OF: Final = {
     "retries": "sent",
     "sent_rate": "planned",
 }
+_WHOLES: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("sent", "unsent", "acked", "refused", "failed", "unacked"), ("planned",)),
+    **dict.fromkeys(("delivered", "lost", "overdue", "indeterminate", "late", "reordered"), ("expected",)),
+}
+"""Of what a count is always a part."""
 _SENTENCE = re.compile(r"([A-Za-z0-9_.]+)\s*(<=|>=|==|!=|<|>)\s*(\S.*)")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*(?:of\s+)?([a-z_]*)")
 
@@ -105,6 +110,15 @@ class Expectation:
             return None
         name, _, statistic = self.metric.rpartition("_")
         return ("response" if name == "delivery" else name), statistic
+
+    @property
+    def holds_always(self) -> bool:
+        """Whether no measured value could break it: nothing is below zero, and no part more than the whole."""
+        if self.op == ">=" and self.value <= 0:
+            return True
+        if self.relative_to is None or self.relative_to not in _WHOLES.get(self.metric, ()):
+            return False
+        return (self.op == "<=" and self.value >= 1) or (self.op == "<" and self.value > 1)
 
     def holds(self, measured: float, base: float | None = None) -> bool:
         """Whether the measured value meets it; `base` is the value of `relative_to` in the same unit."""
