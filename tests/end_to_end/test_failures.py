@@ -17,7 +17,7 @@ from battlebrokers.analysis.summary import build_summary
 from battlebrokers.errors import EnvironmentNotReady
 from battlebrokers.tables import ACKS, DELIVERIES, PUBLISHES
 from battlebrokers.tables.run_folder import RunFolder
-from support.runs import bb, run_for_real, start_bb, write_scenario
+from support.runs import BB, bb, run_for_real, start_bb, write_scenario
 from support.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
@@ -261,6 +261,20 @@ def test_the_second_signal_ends_everything_at_once_and_says_what_is_kept(tmp_pat
     assert f"kept in {folders[0]}" in log.read_text()
     assert not (folders[0] / "contender").exists()
     assert RunFolder(folders[0]).read_manifest().state == ("finished" if phase == "analysing" else "interrupted")
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [("ulimit -n 256", "Java files: at most 256"), ("ulimit -v 3000000", "address space: limited to")],
+)
+def test_what_the_analysis_would_lack_is_told_before_the_load(tmp_path, limit, told):
+    scenario = write_scenario(tmp_path, STEADY.format(qos=0, measure="2s"))
+    command = ["sh", "-c", f'{limit}; exec "$@"', "sh", str(BB), "run", str(scenario), "--broker", "loopback://"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert told in done.stderr
+    assert "hint: ulimit" in done.stderr
+    assert not (tmp_path / "runs").exists(), "nothing was started"
 
 
 def test_what_is_wrong_before_the_load_is_told_at_once(tmp_path, free_port):

@@ -13,7 +13,7 @@ from battlebrokers.analysis.model import Summary
 from battlebrokers.analysis.ranking import rank
 from battlebrokers.analysis.verdict import exit_code
 from battlebrokers.cli.conclusion import conclude, worst
-from battlebrokers.cli.conduct import conduct, expected_events
+from battlebrokers.cli.conduct import conduct, expected_events, start_analyst
 from battlebrokers.cli.consent import require_trust
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
@@ -41,8 +41,6 @@ from battlebrokers.cli.options import (
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import BattleError, ContenderError, ExitCode, Interrupted, UsageError
 from battlebrokers.output import PlainConsole, echo, echo_json
-from battlebrokers.pipeline.client import Analyst
-from battlebrokers.pipeline.jvm import find_java
 from battlebrokers.report.battle import print_battle
 from battlebrokers.report.export import ranking_json
 from battlebrokers.report.html import write_report
@@ -108,7 +106,6 @@ def battle(
     came: set[str] = set()
     missed: dict[str, BattleError] = {}
     interrupted = False
-    find_java()
     events = expected_events(build_plan(loaded.scenario, plan_seed))
 
     def kept() -> str:
@@ -119,7 +116,7 @@ def battle(
     with (
         signals.keeping(kept),
         RunProgress(quiet=quiet or as_json) as progress,
-        Analyst.start(spark_master, events) as analyst,
+        start_analyst(spark_master, events, runs) as analyst,
     ):
         for block in range(blocks):
             for order, broker in enumerate(lots.sample(brokers, len(brokers))):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from battlebrokers import leftovers, signals
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import Interrupted
 from battlebrokers.pipeline.client import Analyst
+from battlebrokers.pipeline.jvm import find_java
+from battlebrokers.run.machine import gather
 from battlebrokers.run.orchestrator import Orchestrator, RunRequest
+from battlebrokers.run.preflight import Needs, analysis, require
 from battlebrokers.scenario.plan import Plan
 from battlebrokers.tables.run_folder import RunFolder
 
@@ -50,6 +54,14 @@ def conduct(request: RunRequest, progress: RunProgress, analyst: Analyst) -> Run
     if signals.interrupted():
         raise Interrupted("interrupted before the run began; nothing was measured")
     return asyncio.run(under_signals())
+
+
+def start_analyst(spark_master: str, events: int, runs: Path) -> Analyst:
+    """The analysis process for runs; what it would lack after the load is told before anything is started."""
+    machine = gather(runs, programs=False)
+    require(analysis(machine, Needs(events=events)))
+    find_java()
+    return Analyst.start(spark_master, events)
 
 
 def kept_in(folder: RunFolder | None) -> str:

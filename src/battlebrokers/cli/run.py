@@ -8,7 +8,7 @@ import typer
 
 from battlebrokers import signals
 from battlebrokers.cli.conclusion import conclude, tell, worst
-from battlebrokers.cli.conduct import conduct, expected_events, kept_in
+from battlebrokers.cli.conduct import conduct, expected_events, kept_in, start_analyst
 from battlebrokers.cli.consent import require_trust
 from battlebrokers.cli.options import (
     RUNS_DEFAULT,
@@ -35,8 +35,6 @@ from battlebrokers.cli.options import (
 )
 from battlebrokers.cli.progress import RunProgress
 from battlebrokers.errors import ExitCode
-from battlebrokers.pipeline.client import Analyst
-from battlebrokers.pipeline.jvm import find_java
 from battlebrokers.run.orchestrator import RunRequest
 from battlebrokers.scenario.plan import build_plan
 from battlebrokers.scenario.reader import load_scenario
@@ -87,13 +85,12 @@ def run(
     )
     codes = []
     folder: RunFolder | None = None
-    find_java()
     events = expected_events(build_plan(loaded.scenario, request.seed))
     # Spark wakes up at idle priority while broker and devices get ready, so that the verdict follows the last message.
     with (
         signals.keeping(lambda: kept_in(folder) or "nothing was measured"),
         RunProgress(quiet=quiet or as_json) as progress,
-        Analyst.start(spark_master, events) as analyst,
+        start_analyst(spark_master, events, runs) as analyst,
     ):
         for repetition in range(1, loaded.scenario.repetitions + 1):
             times = f", {repetition} of {loaded.scenario.repetitions}" if loaded.scenario.repetitions > 1 else ""

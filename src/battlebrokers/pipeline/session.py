@@ -15,16 +15,10 @@ import psutil
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from battlebrokers.heap import FEW_EVENTS, QUICK_EVENTS, heap_bytes
 from battlebrokers.pipeline.jvm import Jvm, find_java, start_jvm
 from battlebrokers.scratch import Scratch
 
-_GIB = 1 << 30
-_QUICK_EVENTS = 1_000_000
-"""Up to here a JVM that compiles quickly beats one that compiles well."""
-
-
-_FEW_EVENTS = 200_000
-"""Up to here generating and compiling code takes longer than doing without."""
 _EVENTS_PER_PARTITION = 5_000_000
 _PYTHON_MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -100,13 +94,10 @@ def start_session(
 
 
 def _jvm_flags(expected_events: int) -> list[str]:
-    memory = min(psutil.virtual_memory().total // 2, 6 * _GIB)
-    flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseParallelGC", "-XX:-DontCompileHugeMethods"]
-    if 0 < expected_events <= _QUICK_EVENTS:
-        # A heap that may grow does, whatever the work needs; captures of any size pass through it in blocks.
-        memory = min(memory, _GIB // 2 if is_small(expected_events) else _GIB)
-        flags = [f"-Xmx{memory >> 20}m", "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return flags
+    heap = f"-Xmx{heap_bytes(expected_events, psutil.virtual_memory().total) >> 20}m"
+    if 0 < expected_events <= QUICK_EVENTS:
+        return [heap, "-XX:-UsePerfData", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [heap, "-XX:-UsePerfData", "-XX:+UseParallelGC", "-XX:-DontCompileHugeMethods"]
 
 
 def _settings(master: str, scratch: Path) -> dict[str, str]:
@@ -154,7 +145,7 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
 
 def is_small(events: int) -> bool:
     """Whether a run has so few events that preparing for many would take longer than the work itself."""
-    return events <= _FEW_EVENTS
+    return events <= FEW_EVENTS
 
 
 def tune(spark: SparkSession, events: int) -> None:

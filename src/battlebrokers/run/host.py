@@ -58,6 +58,12 @@ def open_files_limit() -> tuple[int, int]:
     return (-1 if soft == resource.RLIM_INFINITY else soft), (-1 if hard == resource.RLIM_INFINITY else hard)
 
 
+def address_space_limit() -> int | None:
+    """How much address space one process may have at most (`ulimit -v`); None is without limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
 def free_bytes(place: Path) -> int | None:
     """What we may still write there; None where nobody can tell."""
     try:

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,11 @@ class Machine:
     runs_folder: str = "runs"
     runs_writable: bool = True
     disk_free_bytes: int = 0
+    address_space_bytes: int | None = None
+    """What `ulimit -v` allows one process at most; None is without limit."""
+    scratch_folder: str = ""
+    """Where temporary files are made; empty when there is no place that can be written."""
+    scratch_free_bytes: int = 0
     java: Java | None = None
     spark_version: str = ""
     brokers: Mapping[str, Available | Missing] = field(default_factory=dict)
@@ -72,6 +78,7 @@ def gather(runs_folder: Path, *, programs: bool = True) -> Machine:
     soft, hard = host.open_files_limit()
     memory = psutil.virtual_memory()
     existing = _nearest_existing(runs_folder)
+    scratch = _scratch_folder()
     return Machine(
         open_files_soft=soft,
         open_files_hard=hard,
@@ -90,6 +97,9 @@ def gather(runs_folder: Path, *, programs: bool = True) -> Machine:
         runs_folder=str(runs_folder),
         runs_writable=os.access(existing, os.W_OK | os.X_OK) and existing.is_dir(),
         disk_free_bytes=shutil.disk_usage(existing).free,
+        address_space_bytes=host.address_space_limit(),
+        scratch_folder=scratch,
+        scratch_free_bytes=(host.free_bytes(Path(scratch)) or 0) if scratch else 0,
         java=find_java() if programs else None,
         spark_version=spark_version(),
         brokers={each.name: availability(each) for each in load_contenders() if not each.run.external}
@@ -126,6 +136,13 @@ def spark_version() -> str:
     try:
         return importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _scratch_folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:
         return ""
 
 
