@@ -32,3 +32,9 @@ def test_rolls_are_even() -> None:
 
 def test_branches_are_different_streams() -> None:
     assert len({dice.branch(5, n) for n in range(5)} | {5}) == 6
+
+
+@given(st.lists(st.tuples(SEEDS, st.integers(0, 2**32 - 1), st.integers(1, 2**32)), max_size=20))
+def test_many_seeds_at_once_roll_what_each_rolls_alone(thrown: list[tuple[int, int, int]]) -> None:
+    seeds, places, limits = (np.array([one[n] for one in thrown], np.int64) for n in range(3))
+    assert dice.belows_at(seeds, places, limits).tolist() == [dice.below(*one) for one in thrown]

@@ -16,6 +16,7 @@ from battlebrokers.scenario.nodes import AwayPlan, FilterPlan, TlsPlan, WillPlan
 from battlebrokers.scenario.plan import Plan, build_plan
 from battlebrokers.scenario.reader import load_scenario, read_scenario
 from battlebrokers.scenario.resolve import settled
+from battlebrokers.scenario.topics import dice_seed
 from battlebrokers.secrets import Secret
 from support.examples import examples
 
@@ -313,3 +314,19 @@ def test_connections_take_their_source_addresses_in_turns() -> None:
     assert next(plan().devices()).connection.source_address is None
     with pytest.raises(InputError, match="no IP address"):
         plan("defaults={source_addresses: [my-machine]}")
+
+
+def test_the_topics_of_a_protocols_devices_are_those_they_choose_from() -> None:
+    text = TEXT.replace("    category: weather", "    category: weather\n    topic_choice: random")
+    text = text.replace(
+        "clients:", "  web: {devices: 2, topic: page, every: 1s, payload: {text: x}, protocol: http}\nclients:", 1
+    )
+    made = plan(text=text, seed=11, run_id="abc")
+    told = {number: (topics, seed) for number, topics, seed in made.topics_over("mqtt")}
+    devices = {device.number: device for device in made.devices()}
+    assert set(told) == {number for number, device in devices.items() if device.connection.protocol == "mqtt"}
+    assert set(devices) - set(told) == {8, 9}
+    for number, (topics, seed) in told.items():
+        device = devices[number]
+        assert topics == device.topics
+        assert seed == (dice_seed("random", device.seed) if len(topics) > 1 else -1)
