@@ -115,7 +115,7 @@ class Connection(Strict):
         None, description="How long it remembers (MQTT 5; 1 h for a persistent session if absent)."
     )
     keep_alive: k.Duration | None = Field(
-        None, description="Longest silence before we ping; 60s if absent, 0 means never."
+        None, description="Longest time in which we send nothing before we ping; 60s if absent, 0 means never."
     )
     inflight: Window | None = Field(
         None, description="Messages that may wait for acknowledgement at once; 65535 if absent."
