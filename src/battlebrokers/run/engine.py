@@ -34,6 +34,8 @@ _PROGRESS_TURNS = 2
 _CONNECTING_AT_ONCE = 500
 _OWED_BATCH = 16_384
 _STOPPED_DRAIN_NS = SECOND_NS
+_LEAVING_AT_ONCE = 5_000
+"""Each may wait seconds for a broker that does not close: all together, not one crowd after the other."""
 
 
 class Engine:
@@ -120,7 +122,7 @@ class Engine:
             self._turning.cancel()
         for task in self._background:
             task.cancel()
-        await _in_crowds((node.stop() for node in (*self._devices, *self._clients)), _CONNECTING_AT_ONCE)
+        await _in_crowds((node.stop() for node in (*self._devices, *self._clients)), _LEAVING_AT_ONCE)
         await asyncio.to_thread(self._recorder.finish, self._stopwatch.now_ns())
         self._send(self._progress())
         return Finished(drain_end_ns, self._counters(), self._recorder.failure, self._silent_ns)
