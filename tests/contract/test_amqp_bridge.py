@@ -200,7 +200,7 @@ async def test_a_broker_that_dies_fails_what_was_in_flight(tmp_path, topic: str)
 
 
 async def test_a_goodbye_ends_when_the_broker_has_answered_it(make, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("battlebrokers.protocols.amqp.link.GOODBYE_TIMEOUT_S", 3600.0)
+    monkeypatch.setattr("battlebrokers.protocols.shutdown.IDLE_S", 3600.0)
     link, ear = make("amqp")
     await link.open()
     await asyncio.wait_for(link.close(), 60)

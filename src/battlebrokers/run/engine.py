@@ -37,6 +37,8 @@ _CONNECTING_AT_ONCE = 500
 _MADE_AT_ONCE = 500
 _OWED_BATCH = 16_384
 _STOPPED_DRAIN_NS = SECOND_NS
+_LEAVING_AT_ONCE = 5_000
+"""Each may wait seconds for a broker that does not close: all together, not one crowd after the other."""
 
 
 class Engine:
@@ -137,7 +139,7 @@ class Engine:
             self._turning.cancel()
         for task in self._background:
             task.cancel()
-        await _in_crowds((node.stop() for node in (*self._devices, *self._clients)), _CONNECTING_AT_ONCE)
+        await _in_crowds((node.stop() for node in (*self._devices, *self._clients)), _LEAVING_AT_ONCE)
         await asyncio.to_thread(self._recorder.finish, self._stopwatch.now_ns())
         self._send(self._progress())
         recorder = self._recorder
