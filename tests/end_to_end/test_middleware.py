@@ -57,22 +57,28 @@ def test_ponte_takes_messages_over_http_and_gives_them_over_mqtt(tmp_path, analy
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_battle_of_the_readme_tells_what_a_publish_costs_on_each(tmp_path, require_broker):
-    [line] = re.findall(r"^\$ bb (battle middleware-small [^#]*)", README.read_text(encoding="utf-8"), re.MULTILINE)
-    command = line.split()
-    assert command[2:] == ["ponte", "acme-onem2m", "mosquitto", "rabbitmq", "--scale", "0.01"]
+    readme = README.read_text(encoding="utf-8")
+    [line] = re.findall(r"^\$ bb (battle middleware-small [^#]*)", readme, re.MULTILINE)
+    [few] = re.findall(r'^\$ few="(.*)"$', readme, re.MULTILINE)
+    command = line.replace("$few", few).split()
     contenders = command[2:6]
+    assert contenders == ["ponte", "acme-onem2m", "mosquitto", "rabbitmq"]
     for name in contenders:
         require_broker(name)
     fought = bb(*command, cwd=tmp_path, timeout=500)
-    # A busy machine may make some of the measurements void; what a publish costs is told all the same.
     assert fought.code in (ExitCode.PASS, ExitCode.VOID), fought.out + fought.err
     [page] = (tmp_path / "runs").glob("battle-*.html")
     rows = {row["contender"]: row for row in cost_table(page)}
     assert set(rows) == set(contenders)
-    assert {row["publishes → listens"] for row in rows.values()} == {"http → mqtt", "http → http", "mqtt → mqtt"}
-    assert {(row["ok"], row["failed"]) for row in rows.values()} == {("200", "0")}
-    assert [rows[name]["structure"] for name in ("mosquitto", "rabbitmq", "ponte")] == ["22 B"] * 3
-    assert rows["acme-onem2m"]["structure"] != "22 B"
+    # A busy machine may make some of the measurements void: nothing is told of their cost.
+    told = {name: row for name, row in rows.items() if row["publishes → listens"] != "VOID"}
+    ways = {"ponte": "http → mqtt", "acme-onem2m": "http → http", "mosquitto": "mqtt → mqtt", "rabbitmq": "mqtt → mqtt"}
+    assert {name: row["publishes → listens"] for name, row in told.items()} == {name: ways[name] for name in told}
+    assert {(row["ok"], row["failed"]) for row in told.values()} <= {("400", "0")}
+    assert {row["structure"] == "22 B" for name, row in told.items() if name != "acme-onem2m"} <= {True}
+    assert "acme-onem2m" not in told or told["acme-onem2m"]["structure"] != "22 B"
+    # Nothing that is shown lacks the messages for it.
+    assert "n≥" not in "".join(cell for row in told.values() for cell in row.values())
 
 
 @pytest.mark.alone

@@ -25,7 +25,7 @@ from battlebrokers.analysis.wire import Wire, read_wire
 from battlebrokers.errors import UsageError
 from battlebrokers.report.sentences import verdict_sentence
 from battlebrokers.report.view import LEVELS, ranking_rows
-from battlebrokers.report.wording import KIND_NAMES, LEVEL_NAMES, level_text
+from battlebrokers.report.wording import KIND_NAMES, LEVEL_NAMES, is_carried, level_text
 from battlebrokers.tables import (
     ENDINGS,
     EXCHANGES,
@@ -111,8 +111,13 @@ def kind_records(wire: Wire) -> Iterator[dict[str, Any]]:
         for spoken in (kind.all, *kind.names):
             place = (kind.sender, kind.receiver, kind.protocol, kind.kind, kind.part, spoken.name)
             counts = (spoken.n, spoken.bytes, spoken.payload_bytes, round(spoken.n / spoke_s, 6))
-            delays = (spoken.p50_ns, spoken.p99_ns)
+            delays = (_carried(spoken.p50_ns, spoken.n, 0.5), _carried(spoken.p99_ns, spoken.n, 0.99))
             yield dict(zip(KIND_COLUMNS, (*place, *counts, *delays, spoken.followed), strict=True))
+
+
+def _carried(value_ns: int | None, n: int, p: float) -> int | None:
+    """A percentile that so few messages do not carry is left empty; `messages` tells how many there are."""
+    return value_ns if is_carried(n, p) else None
 
 
 def _make(folder: Path) -> None:

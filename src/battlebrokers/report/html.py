@@ -30,7 +30,16 @@ from battlebrokers.report.pool import first_second, make_pools, waited_ns
 from battlebrokers.report.sentences import describe_charts, verdict_sentence
 from battlebrokers.report.wire import wire_view
 from battlebrokers.report.wire_battle import battle_wire, link_to
-from battlebrokers.report.wording import KIND_ABOUT, KIND_NAMES, NOTHING, duration_s, level_text, ratio_text, some
+from battlebrokers.report.wording import (
+    KIND_ABOUT,
+    KIND_NAMES,
+    NOTHING,
+    duration_s,
+    level_text,
+    point_text,
+    ratio_text,
+    some,
+)
 from battlebrokers.tables.run_folder import RunFolder, write_atomically
 from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
@@ -144,6 +153,7 @@ def page_environment() -> Environment:
         seconds=duration_s,
         time=lambda value_ns: NOTHING if value_ns is None else format_duration(value_ns),
         rate=format_rate,
+        point=point_text,
         level=level_text,
         ratio=ratio_text,
         some=some,

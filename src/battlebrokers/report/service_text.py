@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from battlebrokers.analysis.conversations import Conversation, Questions
-from battlebrokers.analysis.delays import Asked
+from battlebrokers.analysis.delays import LEVELS, Asked
 from battlebrokers.analysis.kinds import Kind, Spoken
 from battlebrokers.analysis.passages import Passage
 from battlebrokers.analysis.traffic import active_s
 from battlebrokers.analysis.wire import Wire
-from battlebrokers.report.wording import NOTHING, some
+from battlebrokers.report.wording import NOTHING, point_text, some
 from battlebrokers.tables.run_folder import write_atomically
 from battlebrokers.units import format_count, format_duration, format_rate, format_size
 
@@ -102,8 +102,9 @@ def _delays(asked: Sequence[Asked], service: str) -> Iterator[str]:
             head = "".join(f"{level:>10}" for level in ("min", "p25", "p50", "p75", "p95", "p99", "max"))
             yield f"    {'':<26}{'asked':>10}{'pending':>9}{'failed':>8}{head}"
             for kind in peer.kinds:
-                points = kind.delay.points if kind.delay else (None,) * 7
-                told = "".join(f"{_time(point):>10}" for point in points)
+                points = kind.delay.points if kind.delay else (None,) * len(LEVELS)
+                n = kind.delay.n if kind.delay else 0
+                told = "".join(f"{point_text(at, n, p):>10}" for at, p in zip(points, LEVELS, strict=True))
                 yield (
                     f"    {_plain(kind.kind)[:25]:<26}{format_count(kind.n):>10}{format_count(kind.unanswered):>9}"
                     f"{format_count(kind.failed):>8}{told}"
@@ -146,7 +147,7 @@ def _kinds(kinds: Sequence[Kind], wire: Wire) -> Iterator[str]:
 def _spoken(one: Spoken, spoke_s: float) -> str:
     cells = (
         format_count(one.n), format_rate(one.n / spoke_s), format_size(one.bytes), format_count(one.followed),
-        _time(one.p50_ns), _time(one.p99_ns),
+        point_text(one.p50_ns, one.n, 0.5), point_text(one.p99_ns, one.n, 0.99),
     )  # fmt: skip
     return "".join(f"{cell:>12}" for cell in cells)
 
@@ -154,7 +155,8 @@ def _spoken(one: Spoken, spoke_s: float) -> str:
 def _passages(passages: Sequence[Passage], wire: Wire, service: str) -> Iterator[str]:
     for one in passages:
         words = f"{one.protocol} {one.kind} to {one.receiver}"
-        kept = f"kept p50 {_time(one.inside_p50_ns)}, p95 {_time(one.inside_p95_ns)}"
+        p50, p95 = point_text(one.inside_p50_ns, one.n, 0.5), point_text(one.inside_p95_ns, one.n, 0.95)
+        kept = f"kept p50 {p50}, p95 {p95}"
         yield f"  {_plain(words):<46}{format_count(one.n):>12} messages, {kept}"
     for gone in wire.last_seen:
         if gone.service == service:

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from battlebrokers.analysis.conversations import Conversation
-from battlebrokers.analysis.delays import Asked, Delay, merged
+from battlebrokers.analysis.delays import LEVELS, Asked, Delay, merged
 from battlebrokers.analysis.kinds import Kind, Spoken
+from battlebrokers.analysis.quantiles import samples_for
 from battlebrokers.analysis.traces import OUTSIDE, Leg, Trace
 from battlebrokers.analysis.traffic import OTHERS, Line, Traffic
 from battlebrokers.analysis.wire import Wire
 from battlebrokers.clock import MILLISECOND_NS
 from battlebrokers.report.map_layout import lay_out
-from battlebrokers.report.wording import NOTHING, some
+from battlebrokers.report.wording import NOTHING, is_carried, point_text, some
 from battlebrokers.units import format_count, format_duration, format_size
 
 Chart = dict[str, Any]
@@ -115,7 +116,11 @@ def box(one: Asked, delay: Delay, slots: Mapping[str, int]) -> dict[str, Any]:
         "answered": one.answered,
         "failed": one.failed,
         "unanswered": one.unanswered,
-        "points": [round(point / MILLISECOND_NS, 6) for point in delay.points],
+        "points": [
+            round(point / MILLISECOND_NS, 6) if is_carried(delay.n, p) else None
+            for point, p in zip(delay.points, LEVELS, strict=True)
+        ],
+        "needed": [0 if is_carried(delay.n, p) else samples_for(p) for p in LEVELS],
     }
 
 
@@ -160,7 +165,8 @@ def protocol_slots(protocols: Sequence[Line]) -> dict[str, int]:
 def _descriptions(wire: Wire) -> dict[str, str]:
     boxes = [
         f"{one.asker} to {one.answerer} in {one.protocol}: "
-        f"median {_time(one.delay.p50_ns)}, p95 {_time(one.delay.p95_ns)}"
+        f"median {point_text(one.delay.p50_ns, one.delay.n, 0.5)}, "
+        f"p95 {point_text(one.delay.p95_ns, one.delay.n, 0.95)}"
         for one in wire.asked[: _MOST_BOXES["peer"]]
         if one.delay
     ]
@@ -218,8 +224,8 @@ def _service_row(wire: Wire, name: str, used: Any) -> dict[str, Any]:
         "got": sum(one.n for one in got),
         "got_pending": sum(one.unanswered for one in got),
         "got_failed": sum(one.failed for one in got),
-        "p50": _time(answers.p50_ns if answers else None),
-        "p99": _time(answers.p99_ns if answers else None),
+        "p50": point_text(answers.p50_ns, answers.n, 0.5) if answers else NOTHING,
+        "p99": point_text(answers.p99_ns, answers.n, 0.99) if answers else NOTHING,
         "request_bytes": sum(one.request_bytes for one in got) / max(1, sum(one.n for one in got)),
         "response_bytes": sum(one.response_bytes for one in got) / max(1, sum(one.answered for one in got)),
         "used": used,
@@ -227,8 +233,11 @@ def _service_row(wire: Wire, name: str, used: Any) -> dict[str, Any]:
 
 
 def _asked_row(one: Asked) -> dict[str, Any]:
-    points = one.delay.points if one.delay else (None,) * 7
-    return {"one": one, "points": [_time(point) for point in points]}
+    if one.delay is None:
+        return {"one": one, "points": [NOTHING] * len(LEVELS)}
+    n = one.delay.n
+    points = [point_text(point, n, p) for point, p in zip(one.delay.points, LEVELS, strict=True)]
+    return {"one": one, "points": points}
 
 
 def _kind_rows(wire: Wire) -> list[dict[str, Any]]:
@@ -251,6 +260,8 @@ def _kind_row(kind: Kind, spoken: Spoken, about: str, spoke_s: float, *, first: 
         "first": first,
         "per_s": spoken.n / spoke_s,
         "followed": spoken.followed / spoken.n if spoken.followed else None,
+        "p50": point_text(spoken.p50_ns, spoken.n, 0.5),
+        "p99": point_text(spoken.p99_ns, spoken.n, 0.99),
     }
 
 

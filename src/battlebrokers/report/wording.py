@@ -6,6 +6,7 @@ import math
 
 from battlebrokers.analysis.metrics import Metric, latency_of
 from battlebrokers.analysis.model import Percentiles
+from battlebrokers.analysis.quantiles import samples_for
 from battlebrokers.clock import MILLISECOND_NS, SECOND_NS
 from battlebrokers.units import format_count, format_duration, format_percent, format_rate, format_size
 
@@ -62,6 +63,18 @@ def too_few(needed: int) -> str:
 def share_text(part: float, whole: float) -> str:
     """A part of a whole as a percentage."""
     return format_percent(part / whole) if whole else NOTHING
+
+
+def point_text(value_ns: float | None, n: int, p: float) -> str:
+    """The p-quantile of n values, in words; 0 and 1 are the shortest and the longest, which need no more than one."""
+    if value_ns is None:
+        return NOTHING
+    return format_duration(value_ns) if is_carried(n, p) else too_few(samples_for(p))
+
+
+def is_carried(n: int, p: float) -> bool:
+    """Whether n values carry the p-quantile."""
+    return p in (0.0, 1.0) or n >= samples_for(p)
 
 
 def metric_text(metric: Metric, value: float | None, needed: int | None = None) -> str:

@@ -7,20 +7,23 @@
   // One box per peer and direction.
   let grouping = "peer";
   const levels = ["min", "p25", "p50", "p75", "p95", "p99", "max"];
+  const few = (row, place) => `– (n≥${row.needed[place]})`;
   const boxes = (kit) => ({
     renderer: "svg",
     option(spec) {
       const rows = spec.boxes[grouping].slice().reverse();
       const positive = (value) => Math.max(value, FASTEST_MS);
-      const all = rows.flatMap((row) => row.points.map(positive));
+      // A percentile that so few answers do not carry is null: there the box reaches to the shortest or the longest.
+      const at = (row, place) => positive(row.points[place] ?? row.points[place < 2 ? 0 : 6]);
+      const all = rows.flatMap((row) => row.points.filter((value) => value !== null).map(positive));
       const low = Math.pow(10, Math.floor(Math.log10(Math.min(...all)))), high = Math.pow(10, Math.ceil(Math.log10(Math.max(...all) * 1.0001)));
       const narrow = kit.width(spec.id) < 640;
       const style = (row) => ({ color: kit.wash(row.slot, 0.28), borderColor: kit.seriesColour(row.slot), borderWidth: 1.8 });
       const points = (place, symbol, size, filled) => ({
         type: "scatter", symbol, symbolSize: size, z: 4, emphasis: { disabled: true },
-        data: rows.map((row, y) => ({ value: [positive(row.points[place]), y], row, itemStyle: { color: filled ? kit.seriesColour(row.slot) : kit.colour("card"), borderColor: kit.seriesColour(row.slot), borderWidth: 1.6 } })),
+        data: rows.flatMap((row, y) => (row.points[place] === null ? [] : [{ value: [positive(row.points[place]), y], row, itemStyle: { color: filled ? kit.seriesColour(row.slot) : kit.colour("card"), borderColor: kit.seriesColour(row.slot), borderWidth: 1.6 } }])),
       });
-      const told = (row) => `<b>${kit.escape(row.name)}</b> ${kit.escape(row.what)}<br>${kit.words.count(row.n)} asked, ${kit.words.count(row.answered)} answered, ${kit.words.count(row.failed)} failed, ${kit.words.count(row.unanswered)} unanswered<br>` + levels.map((name, i) => `${name} ${kit.words.ms(row.points[i])}`).join(" · ");
+      const told = (row) => `<b>${kit.escape(row.name)}</b> ${kit.escape(row.what)}<br>${kit.words.count(row.n)} asked, ${kit.words.count(row.answered)} answered, ${kit.words.count(row.failed)} failed, ${kit.words.count(row.unanswered)} unanswered<br>` + levels.map((name, i) => `${name} ${row.points[i] === null ? few(row, i) : kit.words.ms(row.points[i])}`).join(" · ");
       return {
         ...kit.shared(), grid: { left: narrow ? 150 : 300, right: 26, top: 8, bottom: 30 },
         tooltip: { trigger: "item", confine: true, backgroundColor: kit.colour("card"), borderColor: kit.colour("rule"), textStyle: { color: kit.colour("ink"), fontSize: 12 }, formatter: (item) => told(item.data.row) },
@@ -29,14 +32,14 @@
           width: narrow ? 136 : 286, overflow: "truncate", fontSize: 12, color: kit.colour("ink"), interval: 0,
           formatter: (i) => `${rows[i].name}{what|  ${rows[i].what}}`, rich: { what: { color: kit.colour("soft"), fontSize: 12 } } } },
         series: [
-          { type: "boxplot", boxWidth: [10, 22], emphasis: { disabled: true }, data: rows.map((row) => ({ value: [0, 1, 2, 3, 4].map((i) => positive(row.points[i])), row, itemStyle: style(row) })) },
+          { type: "boxplot", boxWidth: [10, 22], emphasis: { disabled: true }, data: rows.map((row) => ({ value: [0, 1, 2, 3, 4].map((i) => at(row, i)), row, itemStyle: style(row) })) },
           points(5, "circle", 7, false), points(6, "diamond", 9, true),
         ],
       };
     },
     table(spec) {
       return [["from → to", "what", "asked", "answered", "failed", "unanswered", ...levels.map((name) => name + " (ms)")],
-        spec.boxes[grouping].map((row) => [row.name, row.what, row.n, row.answered, row.failed, row.unanswered, ...row.points])];
+        spec.boxes[grouping].map((row) => [row.name, row.what, row.n, row.answered, row.failed, row.unanswered, ...row.points.map((value, i) => (value === null ? few(row, i) : value))])];
     },
   });
 
