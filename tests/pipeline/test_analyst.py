@@ -187,7 +187,8 @@ def test_a_missing_java_is_told_through_the_door(tmp_path: Path, monkeypatch: py
 def test_it_ends_when_its_client_is_killed(tmp_path: Path, held: bool) -> None:
     script = "import sys, time; from battlebrokers.pipeline.client import Analyst; a = Analyst.start(idle=False)\n"
     if held:
-        script += "a.wait_until_ready(); a.pause(); print(a.pid, flush=True); time.sleep(600)"
+        script += "import psutil\nwhile not (a._up and psutil.Process(a.pid).children()): time.sleep(0.05)\n"
+        script += "a.pause(); print(a.pid, flush=True); time.sleep(600)"
     else:
         script += "print(a.pid, flush=True)\ntry: a.analyze(sys.argv[1])\nexcept Exception: pass\ntime.sleep(600)"
     client = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)

@@ -74,7 +74,7 @@ import sys
 from battlebrokers.pipeline import audience, graph, session
 
 # Limits of a large run: nothing is gathered, code is generated, and every shuffle has several parts.
-session._FEW_EVENTS, session._EVENTS_PER_PARTITION, audience._ROWS_PER_PARTITION = 0, 1000, 1000
+session.FEW_EVENTS, session._EVENTS_PER_PARTITION, audience._ROWS_PER_PARTITION = 0, 1000, 1000
 spread = {"spark.sql.adaptive.coalescePartitions.enabled": "false", "spark.sql.files.maxPartitionBytes": "16k"}
 master, run, out = sys.argv[1:]
 with session.start_session(master, extra=spread) as started:

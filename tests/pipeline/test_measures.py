@@ -144,7 +144,7 @@ def test_without_shared_groups_there_is_no_balance(result: Result) -> None:
 def test_compiled_and_interpreted_plans_give_the_same_tables(
     spark: SparkSession, result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_FEW_EVENTS", 0)
+    monkeypatch.setattr(session, "FEW_EVENTS", 0)
     analyze(spark, str(result.folder.path), str(tmp_path))
     for table in DERIVED:
         order = [(name, "ascending") for name in table.column_names]

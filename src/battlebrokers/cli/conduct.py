@@ -11,9 +11,10 @@ from battlebrokers.clock import SECOND_NS
 from battlebrokers.errors import Interrupted
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.pipeline.jvm import find_java
+from battlebrokers.run.analysis_checks import analysis
 from battlebrokers.run.machine import gather
 from battlebrokers.run.orchestrator import Orchestrator, RunRequest
-from battlebrokers.run.preflight import Needs, analysis, require
+from battlebrokers.run.preflight import Needs, require
 from battlebrokers.scenario.plan import Plan
 from battlebrokers.tables.run_folder import RunFolder
 

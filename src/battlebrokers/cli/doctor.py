@@ -13,7 +13,12 @@ from rich.text import Text
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Overrides, Runs, Scale
 from battlebrokers.contenders.broker_url import is_url
 from battlebrokers.errors import ExitCode
+<<<<<<< HEAD
 from battlebrokers.output import PlainConsole, echo_json
+||||||| 6ae736a
+=======
+from battlebrokers.run.analysis_checks import analysis
+>>>>>>> round-c
 from battlebrokers.run.host import host_facts
 from battlebrokers.run.machine import gather
 from battlebrokers.run.preflight import Check, Needs, State, examine
@@ -38,7 +43,8 @@ def doctor(
     Exit code: 0 ready (perhaps with advice), 4 something a run needs is missing.
     """
     needs = _needs_of(scenario, overrides, scale, broker_here=not is_url(broker)) if scenario else Needs()
-    checks = examine(gather(runs), needs)
+    machine = gather(runs)
+    checks = [*examine(machine, needs), *analysis(machine, needs)]
     ready = all(check.state != "fail" for check in checks)
     if as_json:
         facts = {

@@ -11,7 +11,6 @@ from typing import Literal
 
 from battlebrokers.contenders.availability import Available
 from battlebrokers.errors import EnvironmentNotReady
-from battlebrokers.heap import JAVA_FILES, address_space_bytes, scratch_bytes
 from battlebrokers.record.capture_tool import NoCapture
 from battlebrokers.run.machine import Machine
 from battlebrokers.units import format_count, format_size
@@ -87,13 +86,7 @@ def preflight(machine: Machine, needs: Needs) -> list[Check]:
         cpu(machine),
         load(machine),
         clock(machine),
-        *analysis(machine, needs),
     ]
-
-
-def analysis(machine: Machine, needs: Needs) -> list[Check]:
-    """What Spark needs after the load: better known before."""
-    return [java_files(machine), address_space(machine, needs), scratch(machine, needs)]
 
 
 def examine(machine: Machine, needs: Needs) -> list[Check]:
@@ -307,54 +300,6 @@ def clock(machine: Machine) -> Check:
         "each reading of this clock costs a microsecond or more, and there are two for each message",
         "as root: echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource   (if offered there)",
     )
-
-
-def java_files(machine: Machine) -> Check:
-    """Java opens every library of Spark; it raises its own limit as far as it is allowed to."""
-    name = "Java files"
-    hard = machine.open_files_hard
-    value = f"at most {_limit(hard)}; {JAVA_FILES} needed"
-    if hard < 0 or hard >= JAVA_FILES:
-        return Check(name, "ok", value, "the analysis opens every library of Spark")
-    return Check(
-        name,
-        "fail",
-        value,
-        "the analysis opens every library of Spark, and could not start after the load",
-        f"ulimit -n {max(1024, JAVA_FILES)}   (before bb, in a new shell where the limit was lowered)",
-    )
-
-
-def address_space(machine: Machine, needs: Needs) -> Check:
-    """A JVM reserves far more addresses than it uses memory."""
-    name = "address space"
-    limit = machine.address_space_bytes
-    needed = address_space_bytes(needs.events, machine.memory_bytes)
-    if limit is None:
-        return Check(name, "ok", "without limit", "the analysis reserves addresses, not memory")
-    value = f"limited to {format_size(limit)}; {format_size(needed)} needed"
-    if limit >= needed:
-        return Check(name, "ok", value, "the analysis reserves addresses, not memory")
-    return Check(
-        name,
-        "fail",
-        value,
-        "Java reserves addresses for heap, classes and compiled code, and could not start after the load",
-        "ulimit -v unlimited   (before bb, in a new shell where the limit was lowered)",
-    )
-
-
-def scratch(machine: Machine, needs: Needs) -> Check:
-    """Spark keeps its temporary files where all programs do."""
-    name = "scratch"
-    fix = "free some space there, or choose another place: TMPDIR=DIR"
-    if not machine.scratch_folder:
-        return Check(name, "fail", "no temporary folder can be written", "the analysis needs one", fix)
-    value = f"{format_size(machine.scratch_free_bytes)} free in {machine.scratch_folder}"
-    needed = scratch_bytes(needs.events)
-    if machine.scratch_free_bytes < needed:
-        return Check(name, "fail", value, f"the analysis of this load needs about {format_size(needed)} there", fix)
-    return Check(name, "ok", value, f"the analysis of this load needs about {format_size(needed)} there")
 
 
 def java(machine: Machine) -> Check:

@@ -27,8 +27,6 @@ GOOD = Machine(
     memory_available_bytes=12 * GIB,
     runs_folder="runs",
     disk_free_bytes=100 * GIB,
-    scratch_folder="/tmp",
-    scratch_free_bytes=10 * GIB,
     java=Java("/usr/bin/java", 17),
     spark_version="4.3.0",
     brokers={"amqtt": Available("0.12.1", "python", {}), "mosquitto": Available("2.0.11", "/usr/sbin/mosquitto", {})},
@@ -48,32 +46,6 @@ def test_every_check_that_is_not_ok_says_what_to_do() -> None:
     bad = [check for check in p.examine(worst, p.Needs(connections=50_000)) if check.state != "ok"]
     assert len(bad) >= 9
     assert all(check.fix and check.meaning and check.value for check in bad)
-
-
-class TestAnalysis:
-    """What Spark needs is known before the load, and not when there is something to lose."""
-
-    @pytest.mark.parametrize(
-        ("lack", "name"),
-        [
-            ({"open_files_soft": 256, "open_files_hard": 256}, "Java files"),
-            ({"address_space_bytes": 2 * GIB}, "address space"),
-            ({"scratch_free_bytes": 0}, "scratch"),
-            ({"scratch_folder": ""}, "scratch"),
-        ],
-    )
-    def test_what_it_lacks_is_told_with_its_fix(self, lack: dict[str, object], name: str) -> None:
-        (check,) = [each for each in p.analysis(replace(GOOD, **lack), SMALL) if each.state == "fail"]
-        assert check.name == name
-        assert check.fix
-        with pytest.raises(EnvironmentNotReady, match=name):
-            p.require(p.preflight(replace(GOOD, **lack), p.Needs(connections=10, events=100)))
-
-    def test_a_larger_load_needs_a_larger_heap_and_more_room(self) -> None:
-        tight = replace(GOOD, address_space_bytes=4 * GIB, scratch_free_bytes=100 << 20)
-        assert [each.state for each in p.analysis(tight, SMALL)] == ["ok", "ok", "ok"]
-        large = p.Needs(events=100_000_000)
-        assert [each.state for each in p.analysis(tight, large)] == ["ok", "fail", "fail"]
 
 
 class TestOpenFiles:
