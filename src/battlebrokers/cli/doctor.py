@@ -13,12 +13,8 @@ from rich.text import Text
 from battlebrokers.cli.options import RUNS_DEFAULT, AsJson, Overrides, Runs, Scale
 from battlebrokers.contenders.broker_url import is_url
 from battlebrokers.errors import ExitCode
-<<<<<<< HEAD
 from battlebrokers.output import PlainConsole, echo_json
-||||||| 6ae736a
-=======
 from battlebrokers.run.analysis_checks import analysis
->>>>>>> round-c
 from battlebrokers.run.host import host_facts
 from battlebrokers.run.machine import gather
 from battlebrokers.run.preflight import Check, Needs, State, examine
