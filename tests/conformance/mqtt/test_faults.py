@@ -247,7 +247,7 @@ async def test_what_is_odd_but_legal_changes_nothing(join, oddity: str, version:
     assert answers[-1] == PubComp(40)
     assert len(pair.ear.messages) == messages
     assert pair.ear.faults == pair.ear.closings == []
-    await pair.link.close()
+    pair.link.abort()
 
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -40,7 +40,7 @@ async def test_over_websocket_packets_travel_in_binary_frames_that_need_not_fit_
             peer.send(frame(stream[begin:end], 2))
         await opening
         await until(lambda: len(ear.messages) == 5)
-        await link.close()
+        link.abort()
 
 
 async def test_a_text_frame_ends_the_websocket_connection():
