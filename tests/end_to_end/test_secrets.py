@@ -67,6 +67,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"ws://url:{quote(URL_PASSWORD, safe='')}@127.0.0.1:{port}/mqtt?token={URL_TOKEN}"
 
 
+@pytest.mark.timeout(600)
 def test_no_secret_is_shown_or_kept_anywhere(
     guarded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
