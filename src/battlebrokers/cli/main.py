@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-_INTERRUPTED = 130
+_ENVIRONMENT, _INTERRUPTED = 4, 130
 
 
 def main() -> None:
@@ -14,6 +14,12 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(_INTERRUPTED)
+    except (ImportError, MemoryError) as error:
+        print(f"error: bb cannot be loaded: {error or 'out of memory'}", file=sys.stderr)
+        print(
+            "hint: is there enough memory (ulimit -v), and is the installation complete (make setup)?", file=sys.stderr
+        )
+        sys.exit(_ENVIRONMENT)
     run_command_line()
 
 
