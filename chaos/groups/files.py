@@ -19,6 +19,7 @@ _REFUSED: Final = Must(frozenset({2, 3}), memory_mib=500)
 _READ: Final = Must(frozenset({0, 2, 3}), memory_mib=500)
 _CONFINED: Final = Must(REFUSED | {5}, memory_mib=500)
 """5: started as far as it may be, and not ready."""
+_REFUSED_BEFORE: Final = Must(REFUSED, memory_mib=500)
 _FLEET: Final = (
     'fleets:\n  f: {devices: 1, topic: "t", payload: {random_bytes: 9}, every: 1/s}\nphases: {measure: 1s}\n'
 )
@@ -84,7 +85,7 @@ stop: {within_s: 1}
 _RUN: Final = 'run: {command: ["${sleep}", "2"]}\n'
 _CONTENDERS: Final = {
     "files above its folder": _RUN + 'files: {"../../escaped": "x"}\n',
-    "files at the root": _RUN + 'files: {"/escaped": "x"}\n',
+    "files at the root": _RUN + 'files: {"/escaped-by-chaos": "x"}\n',
     "files of the machine": _RUN + 'files: {"taken": {file: "/etc/passwd"}}\n',
     "files above those shipped": _RUN + 'files: {"taken": {file: "../../../../../../etc/passwd"}}\n',
     "a pattern of files above": _RUN + 'files: {"taken": {file: "mosquitto/../../*"}}\n',
@@ -119,7 +120,7 @@ def faults() -> list[Fault]:
         _fault(
             f"a contender: {name}",
             partial(_contender, content=content),
-            _CONFINED,
+            _REFUSED_BEFORE if "file" in name else _CONFINED,
             short=name == "files above its folder",
         )
         for name, content in _CONTENDERS.items()
@@ -175,10 +176,10 @@ def _contender(place: Place, *, content: str) -> Seen:
     text = _CONTENDER + content
     place.bb("brokers", "test", str(place.write("deep/er/hostile.yaml", text)))
     seen = place.seen()
-    escaped = [str(one) for one in (*place.folder.rglob("escaped"), Path("/escaped")) if one.exists()]
-    if escaped:
-        Path("/escaped").unlink(missing_ok=True)
-        return replace(seen, complaints=("wrote outside of its folder",))
+    at_the_root = Path("/escaped-by-chaos")
+    if list(place.folder.rglob("escaped")) or (at_the_root.name in content and at_the_root.exists()):
+        at_the_root.unlink(missing_ok=True)
+        return replace(seen, files_left=(), complaints=("wrote outside of its folder",))
     # What it tried is kept for people to look at.
     return replace(seen, files_left=())
 
