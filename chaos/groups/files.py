@@ -17,6 +17,9 @@ from chaos.place import Place
 
 _REFUSED: Final = Must(frozenset({2, 3}), memory_mib=500)
 _READ: Final = Must(frozenset({0, 2, 3}), memory_mib=500)
+_CONFINED: Final = Must(REFUSED | {5}, memory_mib=500)
+"""5: started as far as it may be, and not ready."""
+_REFUSED_BEFORE: Final = Must(REFUSED, memory_mib=500)
 _FLEET: Final = (
     'fleets:\n  f: {devices: 1, topic: "t", payload: {random_bytes: 9}, every: 1/s}\nphases: {measure: 1s}\n'
 )
@@ -70,20 +73,35 @@ _SCENARIOS: Final[dict[str, str | bytes]] = {
     "an expectation of code": "name: s\n" + _FLEET + 'expect: ["__import__(1) < 2"]\n',
     "a payload from a device file": _one("payload", '{file: "/dev/zero"}'),
 }
+_CONTENDER: Final = """\
+name: hostile
+about: made to harm
+needs: {sleep: {executable: sleep}}
+ports: [mqtt]
+endpoints: {tcp: "mqtt://${host}:${port.mqtt}"}
+ready: {within_s: 1}
+stop: {within_s: 1}
+"""
+_RUN: Final = 'run: {command: ["${sleep}", "2"]}\n'
 _CONTENDERS: Final = {
-    "files above its folder": 'files: {"../../escaped": "x"}\n',
-    "files at the root": 'files: {"/escaped": "x"}\n',
-    "append to a file above": 'append: {"../../escaped": "x"}\n',
-    "globs above its folder": "services:\n  s: {processes: ['../*']}\n",
-    "an endpoint without a port": 'endpoints: {tcp: "mqtt://${host}"}\n',
-    "an unknown name": 'endpoints: {tcp: "mqtt://${nobody}:1"}\n',
-    "an alias bomb": _BOMB,
-    "ports without end": "ports: [" + ",".join(f"p{at}" for at in range(50_000)) + "]\n",
-    "escapes": 'about: "\\e[2J"\nnobody: "\\e[2J"\n',
-    "ten thousand lines": "".join(f"x{at}: 1\n" for at in range(10_000)),
-    "a command that escapes": 'needs: {}\nrun: {command: ["${nothing}/../../bin/sh"]}\n',
+    "files above its folder": _RUN + 'files: {"../../escaped": "x"}\n',
+    "files at the root": _RUN + 'files: {"/escaped-by-chaos": "x"}\n',
+    "files of the machine": _RUN + 'files: {"taken": {file: "/etc/passwd"}}\n',
+    "files above those shipped": _RUN + 'files: {"taken": {file: "../../../../../../etc/passwd"}}\n',
+    "a pattern of files above": _RUN + 'files: {"taken": {file: "mosquitto/../../*"}}\n',
+    "append to a file above": _RUN + "profiles:\n  tuned: {about: x, append: {'../../escaped': x}}\n",
+    "an unknown name in its command": 'run: {command: ["${sleep}", "${nobody}"]}\n',
+    "a program that is not there": 'run: {command: ["/nowhere/program"]}\n',
+    "a program above its folder": 'run: {command: ["${dir}/../../../bin/sh"]}\n',
+    "no program at all": "run: {command: []}\n",
+    "a command of NUL": 'run: {command: ["${sleep}", "a\\0b"]}\n',
+    "an alias bomb": _RUN + _BOMB,
+    "services without end": _RUN + "services: {" + ", ".join(f"s{at}: ['*']" for at in range(20_000)) + "}\n",
+    "escapes in unknown keys": _RUN + '"\\e[2J": "\\e]0;x\\a"\n',
+    "ten thousand unknown keys": _RUN + "".join(f"x{at}: 1\n" for at in range(10_000)),
+    "a time below zero": _RUN.replace("\n", "") + "\nstop: {within_s: -1}\n",
     "a list": "- x\n",
-    "a pattern that runs away": 'failures:\n  - {match: "(a+)+$", hint: x}\nnobody: 1\n',
+    "a pattern that runs away": _RUN + "failures:\n  - {match: '(a+)+$', hint: x}\n",
 }
 
 
@@ -102,7 +120,7 @@ def faults() -> list[Fault]:
         _fault(
             f"a contender: {name}",
             partial(_contender, content=content),
-            Must(REFUSED, memory_mib=500),
+            _REFUSED_BEFORE if "file" in name else _CONFINED,
             short=name == "files above its folder",
         )
         for name, content in _CONTENDERS.items()
@@ -155,15 +173,15 @@ def _check(place: Place, *, content: str | bytes) -> Seen:
 
 
 def _contender(place: Place, *, content: str) -> Seen:
-    text = "name: hostile\nabout: made to harm\n" + content
+    text = _CONTENDER + content
     place.bb("brokers", "test", str(place.write("deep/er/hostile.yaml", text)))
     seen = place.seen()
-    escaped = [
-        str(one)
-        for one in (place.folder / "escaped", place.folder / "deep" / "escaped", Path("/escaped"))
-        if one.exists()
-    ]
-    return seen if not escaped else place.seen(f"wrote {', '.join(escaped)}")
+    at_the_root = Path("/escaped-by-chaos")
+    if list(place.folder.rglob("escaped")) or (at_the_root.name in content and at_the_root.exists()):
+        at_the_root.unlink(missing_ok=True)
+        return replace(seen, files_left=(), complaints=("wrote outside of its folder",))
+    # What it tried is kept for people to look at.
+    return replace(seen, files_left=())
 
 
 def _odd(place: Place, *, name: str) -> Seen:

@@ -86,6 +86,12 @@ def run_command_line() -> None:
         # The reader of our output has gone (`bb list | head`): nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.PASS)
+    except SystemExit as ended:
+        # The libraries beneath take a reader that has gone for a failure of theirs.
+        if isinstance(ended.__context__, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(ExitCode.PASS)
+        raise
     except OSError as error:
         echo(f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", err=True)
         _trace(error)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import sys
 
+<<<<<<< HEAD
 from battlebrokers import signals
 from battlebrokers.arguments import mask_own_arguments
 
 _INTERRUPTED = 130
+||||||| ef12c1e
+_INTERRUPTED = 130
+=======
+_ENVIRONMENT, _INTERRUPTED = 4, 130
+>>>>>>> round-h
 
 
 def main() -> None:
@@ -19,6 +25,12 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(_INTERRUPTED)
+    except (ImportError, MemoryError) as error:
+        print(f"error: bb cannot be loaded: {error or 'out of memory'}", file=sys.stderr)
+        print(
+            "hint: is there enough memory (ulimit -v), and is the installation complete (make setup)?", file=sys.stderr
+        )
+        sys.exit(_ENVIRONMENT)
     run_command_line()
 
 

@@ -97,6 +97,8 @@ def read_document(text: str, where: str) -> Document:
             document.data = _mapping(document, root, ())
         except _TooMuchError as error:
             document.mistake((), str(error), "write it out, or make it smaller")
+        except RecursionError:
+            document.mistake((), "a mapping merges itself (<<), directly or by way of others", "merge another one")
     return document
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,9 +135,15 @@ def _shipped_like(name: str) -> str:
     return f"shipped: {', '.join(names)}; or name a YAML file of your own"
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a pipe that nobody writes to without waiting for a writer: it is empty."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _read(path: Path, source: str) -> str:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            os.set_blocking(file.fileno(), True)
             content = file.read(LARGEST_BYTES + 1)
     except FileNotFoundError:
         looks_like_file = path.suffix != "" or len(path.parts) > 1

@@ -76,6 +76,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: " + "x" * LARGEST_BYTES, "is larger than"),
         ("? [a, b]\n: 1\n", "a key must be a word"),
         ("<<: 5\na: 1\n", "<< needs a mapping"),
+        ("a: &a {<<: *a}\n", "merges itself"),
         ("%YAML 9.9\n---\na: 1\n", "YAML"),
         ("a: 1\n b: 2\n", "is not valid YAML"),
     ],

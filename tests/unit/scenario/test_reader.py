@@ -225,6 +225,23 @@ def test_strange_names_are_no_crash(name: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_pipe_nobody_writes_to_is_empty_and_one_with_a_writer_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    with pytest.raises(ScenarioError, match="is empty"):
+        load_scenario(str(pipe))
+    text = (
+        b"name: s\nfleets: {f: {devices: 1, topic: t, payload: {random_bytes: 9}, every: 1/s}}\nphases: {measure: 1s}\n"
+    )
+    reading, writing = os.pipe()
+    os.write(writing, text)
+    os.close(writing)
+    try:
+        assert load_scenario(f"/dev/fd/{reading}").scenario.name == "s"
+    finally:
+        os.close(reading)
+
+
 def test_a_file_we_may_not_read_is_told_so(tmp_path: Path) -> None:
     path = tmp_path / "secret.yaml"
     path.write_text(GOOD)
