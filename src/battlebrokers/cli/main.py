@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import sys
 
-<<<<<<< HEAD
 from battlebrokers import signals
 from battlebrokers.arguments import mask_own_arguments
 
-_INTERRUPTED = 130
-||||||| ef12c1e
-_INTERRUPTED = 130
-=======
 _ENVIRONMENT, _INTERRUPTED = 4, 130
->>>>>>> round-h
 
 
 def main() -> None:
