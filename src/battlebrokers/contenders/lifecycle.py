@@ -31,7 +31,6 @@ from battlebrokers.contenders.reach import paths_needed
 from battlebrokers.contenders.reader import split_host
 from battlebrokers.contenders.readiness import all_accept, owns, question_for
 from battlebrokers.contenders.running import REACH_TIMEOUT_S, RunningContender
-from battlebrokers.contenders.services import Service
 from battlebrokers.contenders.spec import Contender, Profile
 from battlebrokers.contenders.template import render
 from battlebrokers.contenders.wires import ports_of, wires_of, wires_of_url
@@ -260,17 +259,13 @@ def _look_at(url: BrokerUrl) -> RunningContender:
     if url.connects:
         must_accept(url.host, url.port, url.shown, REACH_TIMEOUT_S)
     there = find_listening(url)
-    neighbours = None
-    if there.pids:
-        here = {there.name: [url.port]} if is_here(url.host) else {}
-        neighbours = Neighbours({there.name: Service()}, here, _roots={there.name: list(there.pids)})
     return RunningContender(
         name=url.place if url.transport != "memory" else url.protocol,
         version="unknown",
         profile="external",
         endpoints={url.key: url.url},
         credentials=(url.username, url.password),
-        neighbours=neighbours,
+        neighbours=there.neighbours(url),
         unseen=there.reason,
     )
 

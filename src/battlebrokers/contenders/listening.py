@@ -16,7 +16,8 @@ from pathlib import Path
 import psutil
 
 from battlebrokers.contenders.broker_url import BrokerUrl
-from battlebrokers.contenders.neighbours import FORWARDERS, is_here
+from battlebrokers.contenders.neighbours import FORWARDERS, Neighbours, is_here
+from battlebrokers.contenders.services import Service
 from battlebrokers.record.route import resolved
 
 _RELAYS = {"ssh", "sshd", "kubectl", "socat"}
@@ -34,6 +35,13 @@ class Listening:
     name: str = ""
     pids: tuple[int, ...] = ()
     reason: str = ""
+
+    def neighbours(self, url: BrokerUrl) -> Neighbours | None:
+        """The service they make, to be sampled; None where they are not known."""
+        if not self.pids:
+            return None
+        ports = {self.name: [url.port]} if is_here(url.host) else {}
+        return Neighbours({self.name: Service()}, ports, _roots={self.name: list(self.pids)})
 
 
 def find_listening(url: BrokerUrl) -> Listening:
