@@ -162,7 +162,7 @@ def faults() -> list[Fault]:
 
 
 def _fault(
-    name: str, what: Callable[[Place], Seen], must: Must, *, short: bool = False, within_s: float = 60, needs: str = ""
+    name: str, what: Callable[[Place], Seen], must: Must, *, short: bool = False, within_s: float = 90, needs: str = ""
 ) -> Fault:
     return Fault("file", name, what, must, short, within_s, needs)
 
