@@ -30,7 +30,7 @@ def faults() -> list[Fault]:
 
 def _fault(scheme: str, name: str, server: Callable[[], AbstractContextManager[int]]) -> Fault:
     what = partial(_run, scheme=scheme, server=server)
-    return Fault("server", f"{scheme} {name}", what, _MUST, f"{scheme}/{name}" in _SHORT, within_s=100)
+    return Fault("server", f"{scheme} {name}", what, _MUST, f"{scheme}/{name}" in _SHORT, within_s=150)
 
 
 def _run(place: Place, *, scheme: str, server: Callable[[], AbstractContextManager[int]]) -> Seen:
