@@ -89,6 +89,8 @@ _CONTENDERS: Final = {
     "files of the machine": _RUN + 'files: {"taken": {file: "/etc/passwd"}}\n',
     "files above those shipped": _RUN + 'files: {"taken": {file: "../../../../../../etc/passwd"}}\n',
     "a pattern of files above": _RUN + 'files: {"taken": {file: "mosquitto/../../*"}}\n',
+    "log files above its folder": _RUN + 'logs: ["../../../**/*.txt"]\n',
+    "log files at the root": _RUN + 'logs: ["/etc/host*"]\n',
     "append to a file above": _RUN + "profiles:\n  tuned: {about: x, append: {'../../escaped': x}}\n",
     "an unknown name in its command": 'run: {command: ["${sleep}", "${nobody}"]}\n',
     "a program that is not there": 'run: {command: ["/nowhere/program"]}\n',
@@ -174,8 +176,11 @@ def _check(place: Place, *, content: str | bytes) -> Seen:
 
 def _contender(place: Place, *, content: str) -> Seen:
     text = _CONTENDER + content
-    place.bb("brokers", "test", str(place.write("deep/er/hostile.yaml", text)))
+    witness = place.write("witness.txt", "not the contender's")
+    place.bb("brokers", "test", "--trust", str(place.write("deep/er/hostile.yaml", text)))
     seen = place.seen()
+    if not witness.exists():
+        return replace(seen, files_left=(), complaints=("removed a file outside of its folder",))
     at_the_root = Path("/escaped-by-chaos")
     if list(place.folder.rglob("escaped")) or (at_the_root.name in content and at_the_root.exists()):
         at_the_root.unlink(missing_ok=True)
