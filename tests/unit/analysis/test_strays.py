@@ -58,11 +58,12 @@ def test_who_expects_something_of_unexpected_decides(make_run, foreign):
 def test_a_single_message_on_a_wrong_topic_is_the_brokers_fault(make_run):
     made = make_run().healthy()
     made.ledger(expected=0, wrong_topic=1)
-    summary = summary_of(made)
+    conclusion = draw_conclusion(made.write())
+    summary = conclusion.summary
     assert summary.verdict == "FAIL"
     assert (summary.messages.wrong_topic, sum(group.wrong_topic for group in summary.groups)) == (1, 1)
     assert "messages arrive on the topic they were published on; 1 on a wrong topic" in summary.reasons[0]
-    (finding,) = [finding for finding in summary.findings if finding.id == "wrong_topic"]
+    (finding,) = [finding for finding in conclusion.findings if finding.id == "wrong_topic"]
     assert (finding.severity, finding.evidence[0].value) == ("critical", 1)
 
 
