@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from battlebrokers.run.background import NoBackground
+
 _CODES: Final = {"finished": 0, "interrupted": 130, "broker-failed": 5}
 
 
-class _NoAnalyst:
+class _NoAnalyst(NoBackground):
     """Answers for the analyst: ready at once, and done with the first run."""
 
     pid = 0
@@ -31,6 +33,9 @@ class _NoAnalyst:
         pass
 
     def close(self) -> None:
+        pass
+
+    def kill(self) -> None:
         pass
 
     def analyze(self, run: str | Path, *_: Any, **__: Any) -> None:
