@@ -275,7 +275,7 @@ KINDS: Final[dict[str, Callable[[psutil.Process], bool]]] = {
 PHASES: Final = {
     "start": (": starting the broker",),
     "register": (": registering",),
-    "connect": (": connecting", ": waiting for Spark"),
+    "connect": (": connecting",),
     "warm-up": (": warm-up:", ": warm up:"),
     "measure": (": measure:",),
     "drain": (": drain:",),

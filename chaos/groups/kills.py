@@ -91,6 +91,8 @@ def started(place: Place, phase: str, *, engines: bool = False, capture: bool = 
         registering(place)
         return
     times = {"warm_up": "4s" if phase == "warm-up" else "0s", "measure": "6s" if phase == "measure" else "2s"}
+    if phase == "connect":
+        times |= {"connect": "2/s"}
     if phase == "drain":
         times |= {"measure": "1s", "drain": "20s", "quiet": "8s"}
     words = ["run", str(place.scenario(**times)), "--broker", "mosquitto", "--runs", str(place.runs)]
