@@ -9,6 +9,7 @@ import argparse
 import importlib
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -47,6 +48,7 @@ def main(arguments: list[str]) -> int:
     if told.list:
         print("\n".join(one.full_name for one in faults))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is under way is ended and removed then, too
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     began_s = time.monotonic()
     try:
