@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from chaos.fault import Fault, Result
-from chaos.pool import try_all
+from chaos.pool import missing, try_all, write_class_archive
 from chaos.telling import as_json, line, record, total
 
 _GROUPS = ("kills", "pauses", "interrupts", "resources", "servers", "files")
@@ -52,6 +52,8 @@ def main(arguments: list[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     began_s = time.monotonic()
     try:
+        if any("java" in one.needs.split() and not missing(one) for one in faults):
+            write_class_archive(folder)
         results = try_all(faults, folder, max(1, told.jobs), _tell)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -10,15 +10,18 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from chaos.fault import Fault, Result, folder_of
 from chaos.judging import complaints_about
-from chaos.place import NeverHappenedError, Place
+from chaos.place import BB, NeverHappenedError, Place
 
 _SUBREAPER: Final = 36
 _SLACK_S: Final = 40.0
@@ -35,6 +38,19 @@ def missing(fault: Fault) -> str:
         elif shutil.which(need) is None and shutil.which(need, path="/usr/sbin:/sbin") is None:
             return f"{need} is not installed"
     return ""
+
+
+def write_class_archive(folder: Path) -> None:
+    """Analyse a run, so that Spark's class archive, which takes a while once per machine, is there before any fault."""
+    _adopt_orphans()
+    words = ["run", "one-to-one", "--broker", "loopback://", "--no-html", "--runs", str(folder / "first")]
+    subprocess.run([str(BB), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300, check=False)
+    _, still_there = psutil.wait_procs(psutil.Process().children(recursive=True), 300)
+    assert not still_there, "the class archive was not written within 5 minutes"
+
+
+def _adopt_orphans() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def try_all(faults: Sequence[Fault], folder: Path, jobs: int, tell: Callable[[Result], None]) -> list[Result]:
@@ -75,7 +91,7 @@ def try_all(faults: Sequence[Fault], folder: Path, jobs: int, tell: Callable[[Re
 
 
 def _try_alone(fault: Fault, folder: Path, answer: SimpleQueue[Result]) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+    _adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answer.put(try_one(fault, folder))
 

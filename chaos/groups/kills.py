@@ -34,8 +34,8 @@ def faults() -> list[Fault]:
             expected = with_evidence(must) if phase in ("measure", "drain") else must
             short = (kind, phase) in (("broker", "measure"), ("worker", "measure"), ("bb", "measure"))
             found.append(Fault("kill", f"{kind} in {phase}", _Kill(kind, phase), expected, short, needs=needs))
-    # The broker is being started: there is no run yet.
-    early = {"broker": Must(frozenset({5}), says="mosquitto"), "bb": Must(frozenset({-9}))}
+    # The broker is being started: there is no run yet. A start that failed is tried once more.
+    early = {"broker": Must(frozenset({0, 5}), says="mosquitto"), "bb": Must(frozenset({-9}))}
     found += [
         Fault("kill", f"{kind} in start", _Kill(kind, "start"), must, needs="mosquitto") for kind, must in early.items()
     ]

@@ -15,7 +15,7 @@ from chaos.fault import REFUSED, Fault, Must, Seen
 from chaos.groups.kills import with_evidence
 from chaos.place import Place
 
-_FULL: Final = Must(frozenset({4}), says="no space|full|space left|too large|cannot be written|free in")
+_FULL: Final = Must(frozenset({4}), says="no space|full|space left|too large|can(not)? be written|free in")
 _HEAVY: Final = {"measure": "8s", "drain": "2s"}
 _MORE: Final = ("--set", "fleets.sensor.every=400/s")
 

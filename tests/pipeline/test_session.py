@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,17 @@ def test_the_class_archive_belongs_to_one_java_and_one_spark(tmp_path: Path, mon
     assert one is not None
     assert one != other
     assert one.parent == tmp_path / "battlebrokers"
+
+
+def test_drafts_of_killed_processes_are_removed_and_others_stay(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    abandoned, under_way = tmp_path / f"spark-a.{ended.pid}.tmp", tmp_path / f"spark-a.{os.getpid()}.tmp"
+    finished = tmp_path / "spark-a.jsa"
+    for path in (abandoned, under_way, finished):
+        path.write_bytes(b"x")
+    jvm._remove_abandoned_drafts(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([under_way, finished])
 
 
 def test_without_a_place_to_keep_it_there_is_no_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

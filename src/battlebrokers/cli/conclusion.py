@@ -12,7 +12,7 @@ from battlebrokers.analysis.wire import read_wire
 from battlebrokers.catalog.analysis_lock import analysis_lock
 from battlebrokers.cli.conduct import kept_in
 from battlebrokers.cli.progress import RunProgress
-from battlebrokers.errors import ExitCode, Interrupted, PipelineError
+from battlebrokers.errors import EnvironmentNotReady, ExitCode, Interrupted, PipelineError
 from battlebrokers.output import PlainConsole, echo_json
 from battlebrokers.pipeline.client import Analyst
 from battlebrokers.report.html import write_report
@@ -51,7 +51,7 @@ def _conclude(folder: RunFolder, analyst: Analyst, progress: RunProgress, *, htm
             raise Interrupted(
                 f"interrupted while analysing; what was recorded is complete in {folder.path}", hint=again
             ) from None
-        except PipelineError as error:
+        except (PipelineError, EnvironmentNotReady) as error:
             hint = f"What was recorded is complete: {again} {error.hint}"
             raise type(error)(error.message, hint=hint.strip()) from error
     return conclusion

@@ -123,6 +123,7 @@ def start_jvm(java: Java, scratch: Path, flags: list[str], conf: Mapping[str, st
     if archive is not None and archive.exists():
         sharing = [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     elif archive is not None:
+        _remove_abandoned_drafts(archive.parent)
         draft = archive.with_suffix(f".{os.getpid()}.tmp")
         sharing = [f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     submit = [arg for name, value in conf.items() for arg in ("--conf", f"{name}={value}")]
@@ -200,6 +201,15 @@ def _archive_place(java: Java, home: Path) -> Path | None:
     if not os.access(cache, os.W_OK):
         return None
     return cache / f"spark-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.jsa"
+
+
+def _remove_abandoned_drafts(cache: Path) -> None:
+    """Drafts of archives whose process was killed while it wrote them; each may have 200 MB."""
+    for draft in cache.glob("spark-*.tmp"):
+        pid = draft.name.split(".")[-2]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            with contextlib.suppress(OSError):
+                draft.unlink()
 
 
 def java_is_gone(error: Exception) -> AnalysisStopped | None:
