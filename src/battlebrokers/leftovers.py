@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable
 from enum import IntEnum
 from itertools import count
+from typing import TYPE_CHECKING
 
-import psutil
+if TYPE_CHECKING:
+    import psutil
 
 
 class Order(IntEnum):
@@ -78,6 +80,8 @@ def await_end() -> None:
 
 def kill_descendants(within_s: float, pid: int | None = None) -> None:
     """SIGKILL for every child of this process (or of that one) and all of theirs, until none is left."""
+    import psutil  # not at the top: scripts/mininet-lab runs on the system's Python, which may lack it
+
     until = time.monotonic() + within_s
     while left := living_descendants(pid):
         for process in left:
@@ -90,6 +94,8 @@ def kill_descendants(within_s: float, pid: int | None = None) -> None:
 
 def living_descendants(pid: int | None = None) -> list[psutil.Process]:
     """The processes below this one (or that one) which have not ended, stopped ones included."""
+    import psutil
+
     found = []
     with contextlib.suppress(psutil.Error):
         for process in psutil.Process(pid).children(recursive=True):
