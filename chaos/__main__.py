@@ -17,7 +17,7 @@ from pathlib import Path
 
 from chaos.fault import Fault, Result
 from chaos.pool import missing, try_all, write_class_archive
-from chaos.telling import as_json, line, record, total
+from chaos.telling import as_json, line, record, results_in, total
 
 _GROUPS = ("kills", "pauses", "interrupts", "resources", "servers", "files")
 
@@ -41,8 +41,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--record", type=Path, metavar="FOLDER", help="write chaos.json and the figures in robustness.md there"
     )
+    parser.add_argument(
+        "--again",
+        type=Path,
+        metavar="FILE",
+        help="only what was lost in an earlier --output; the rest is taken from it",
+    )
     told = parser.parse_args(arguments)
+    earlier = json.loads(told.again.read_text(encoding="utf-8")) if told.again else None
+    kept = [one for one in results_in(earlier) if not one.complaints] if earlier else []
+    known = {one.fault for one in kept}
     faults = [one for one in all_faults() if one.full_name.startswith(told.only) and (one.short or not told.short)]
+    faults = [one for one in faults if one.full_name not in known]
     if not faults:
         parser.error(f"no fault begins with {told.only!r}: --list names them")
     if told.list:
@@ -57,7 +67,9 @@ def main(arguments: list[str]) -> int:
         results = try_all(faults, folder, max(1, told.jobs), _tell)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    everything = as_json(results, time.monotonic() - began_s)
+    everything = as_json([*kept, *results], time.monotonic() - began_s + (earlier["seconds"] if earlier else 0))
+    if earlier:
+        everything["tried_again"] = [one.fault for one in results]
     if told.output:
         told.output.write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if told.record:

@@ -61,8 +61,17 @@ def as_json(results: Sequence[Result], seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def results_in(told: dict[str, Any]) -> list[Result]:
+    """What `as_json` told, read back."""
+    return [
+        Result(one["fault"], one["seconds"], one["code"], tuple(one.get("complaints", ())), one.get("skipped", ""))
+        for one in told["faults"]
+    ]
+
+
 def block(told: dict[str, Any]) -> str:
     """The figures as a table for the page."""
+    again = told.get("tried_again", ())
     rows = [
         f"| {_ABOUT.get(name, name)} | {counts['tried']} | {counts['held']} | {counts['lost']} |"
         for name, counts in told["groups"].items()
@@ -78,6 +87,12 @@ def block(told: dict[str, Any]) -> str:
             _BEGIN, "", "| faults | tried | held | lost |", "|---|---|---|---|", *rows,
             f"| **all** | **{told['tried']}** | **{told['held']}** | **{told['lost']}** |", "",
             f"In {told['seconds'] / 60:.0f} minutes; every fault by name in [chaos.json](chaos.json).",
+            *(
+                ["", f"Of them {len(again)} were lost at first, and tried again after what they found was mended:", ""]
+                + [f"- `{name}`" for name in again]
+                if again
+                else []
+            ),
             *(["", "Lost:", "", *lost] if lost else []),
             *(["", "Not tried there:", "", *skipped] if skipped else []), "", _END,
         ]
