@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         "--again",
         type=Path,
         metavar="FILE",
-        help="only what was lost in an earlier --output; the rest is taken from it",
+        help="only what was lost in an earlier --output",
     )
     told = parser.parse_args(arguments)
     earlier = json.loads(told.again.read_text(encoding="utf-8")) if told.again else None
