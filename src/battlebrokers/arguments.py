@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import re
 from pathlib import Path
 
 from battlebrokers.secrets import MASK, masked_setting
 
+_NO_SCHEME = re.compile(r"^(?P<user>[^\s:/=@]*):[^/=].*@(?=[^@]*$)")
+"""A broker's address of which only the scheme is missing: user:password@host."""
 _ARG_START, _ARG_END = 45, 46
 """Places in `/proc/self/stat` behind the program's name (see proc(5): fields 48 and 49)."""
 
@@ -20,7 +23,8 @@ def masked_arguments(arguments: list[bytes]) -> list[bytes]:
     shown = []
     for argument in arguments:
         text = argument.decode("utf-8", "surrogateescape")
-        shown.append(masked_setting(text).encode("utf-8", "surrogateescape"))
+        text = _NO_SCHEME.sub(rf"\g<user>:{MASK}@", masked_setting(text))
+        shown.append(text.encode("utf-8", "surrogateescape"))
     return shown
 
 

@@ -23,6 +23,8 @@ def test_passwords_in_urls_and_settings_are_masked() -> None:
         b"--set",
         b"a.password=hunter2",
         b"ws://h/?token=hunter2",
+        b"u:hunter2@127.0.0.1:1883",
+        b"u:a@hunter2@h",
         b"\xff",
     ]
     assert b"hunter2" not in b"".join(masked_arguments(given))
@@ -40,3 +42,8 @@ def test_they_are_overwritten_where_others_see_them_and_kept_for_ourselves(passw
     assert f"password={password}".encode() not in shown
     assert b"--set" in shown
     assert str(words)[1:].encode() in kept
+
+
+def test_what_is_no_address_stays_as_it_is() -> None:
+    given = [b"mosquitto@host:1", b"note=a:b@c", b"/a:b@c", b"LAST~1", b"12:30"]
+    assert masked_arguments(given) == given

@@ -16,6 +16,7 @@ from battlebrokers.contenders.install import install_commands
 from battlebrokers.contenders.reader import SPECS, find_contender, split_host
 from battlebrokers.contenders.spec import Contender, Profile
 from battlebrokers.contenders.template import names_in, render
+from battlebrokers.secrets import masked_document, masked_setting
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./${}-]+", re.ASCII)
 
@@ -41,7 +42,7 @@ def would_start(broker: str, profile: Profile = "stock") -> list[str]:
     lines.append(f"starts: {_main(contender, found)}")
     env = {**contender.run.env, **contender.profiles[profile].env}
     if env:
-        lines.append(f"with: {_words([f'{name}={value}' for name, value in env.items()], found)}")
+        lines.append(f"with: {_words([_masked_variable(name, value) for name, value in env.items()], found)}")
     files = {**contender.files, **contender.profiles[profile].files}
     if files:
         lines.append(f"configured by: {_words(list(files), {})}")
@@ -56,6 +57,12 @@ def would_install(contender: Contender) -> list[str]:
 def printable(text: str) -> str:
     """A text of somebody else as it may stand on a terminal: what would move its cursor or colour is spelled out."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _masked_variable(name: str, value: str) -> str:
+    """A variable of its environment; masked before it is quoted, which would change how its secrets are spelled."""
+    _, _, shown = masked_setting(f"{name}={value}").partition("=")
+    return f"{name}={masked_document(shown)}"
 
 
 def _main(contender: Contender, found: Mapping[str, str]) -> str:

@@ -315,11 +315,23 @@ class Keeper:
     def bring_files(self) -> None:
         """Move what it wrote elsewhere to where it is kept, also when we alone are left; links stay links."""
         if self.order["bring_to"]:
-            left = shutil.ignore_patterns("data-*")
             here, there = self.order["cwd"], self.order["bring_to"]
             with contextlib.suppress(OSError, shutil.Error):
-                shutil.copytree(here, there, symlinks=True, ignore=left, dirs_exist_ok=True)
-                shutil.rmtree(here, ignore_errors=True)
+                shutil.copytree(here, there, symlinks=True, ignore=_left_behind, dirs_exist_ok=True)
+            shutil.rmtree(here, ignore_errors=True)
+
+
+def _left_behind(folder: str, names: list[str]) -> list[str]:
+    """What is not kept: data, and sockets and pipes, which cannot be copied."""
+    return [name for name in names if name.startswith("data-") or not _is_kept(Path(folder, name))]
+
+
+def _is_kept(path: Path) -> bool:
+    try:
+        kind = path.lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(kind) or stat.S_ISDIR(kind) or stat.S_ISLNK(kind)
 
 
 def main() -> None:

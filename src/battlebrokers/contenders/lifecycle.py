@@ -167,15 +167,18 @@ def _start_main(
             start.folder, host, start.templates.ports, contender.logs, fixed,
             held_there=not contender.run.namespace, account=start.account,
         )  # fmt: skip
-        values = {**start.known, **place.lend(start.tls_files), **place.values()}
-        configuration = _as_run(contender, start, start.templates.filled(values), place)
         try:
+            values = {**start.known, **place.lend(start.tls_files), **place.values()}
+            configuration = _as_run(contender, start, start.templates.filled(values), place)
             contained = _contained(contender, start, place)
             process = _start(contender, configuration, place, contained, listener, start)
         except _NotReadyError as failure:
             if attempts_left and _PORT_TAKEN.search("\n".join([str(failure), *place.last_lines(SEARCHED_LINES)])):
                 continue
             raise _failure(contender, place, str(failure)) from None
+        except BaseException:
+            place.close()
+            raise
         if process.as_root:
             configuration = replace(configuration, account="")
         credentials = contender.credentials
@@ -393,5 +396,5 @@ def _failure(contender: Contender, place: Place, why: str) -> ContenderError:
         hint = f"It ran as {place.account.name}. What must be root says so in its file: `run: {{as_root: true}}`."
     return ContenderError(
         f"{contender.name} did not start: {why}\n  its last lines:\n{told}",
-        hint=hint or f"Its configuration and logs are in {place.folder}.",
+        hint=hint or "These are the last lines of its output and logs; its folder was removed.",
     )

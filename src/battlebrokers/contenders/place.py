@@ -11,10 +11,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from battlebrokers import leftovers
 from battlebrokers.contenders.account import Account, reaches
 from battlebrokers.contenders.configuration import Configuration
 from battlebrokers.contenders.confined import end_of_file, files_inside, is_file_inside, remove_inside, write_inside
@@ -67,11 +68,28 @@ class Place:
         self._log_globs = log_globs
         for log in self.log_paths():
             remove_inside(self._kept, log)  # what an earlier try complained about is not this one's
-        if account is not None and not reaches(account, self.folder):
-            # It works elsewhere, and its keeper brings what it wrote; what it prints goes to the right place at once.
-            self.folder = Path(tempfile.mkdtemp(prefix="bb-", dir=_open_to(account))).resolve()
         self._alias: Path | None = None
         self._scratch: Scratch | None = None
+        self._data: Path | None = None
+        self._forget: Callable[[], None] = lambda: None
+        self.ports = HeldPorts([], host)
+        try:
+            self._settle()
+            self.ports = HeldPorts([name for name in port_names if name not in fixed], host if held_there else LOOPBACK)
+        except BaseException:  # a full disk, no free port: nothing of it may stay
+            self.close()
+            raise
+        self.ports.numbers |= fixed
+
+    def _settle(self) -> None:
+        """Make the folders it works in."""
+        account = self.account
+        if account is not None and not reaches(account, self.folder):
+            # It works elsewhere, and its keeper brings what it wrote; what it prints goes to the right place at once.
+            elsewhere = self.folder = Path(tempfile.mkdtemp(prefix="bb-", dir=_open_to(account))).resolve()
+            self._forget = leftovers.register(
+                leftovers.Order.FILES, lambda _within_s: shutil.rmtree(elsewhere, ignore_errors=True)
+            )
         if not _PLAIN_PATH.fullmatch(str(self.folder)):
             # shell scripts and config languages of brokers break on spaces and quotes: give them a plain name for it
             self._scratch = Scratch("bb-alias-")
@@ -83,14 +101,18 @@ class Place:
                 os.chown(each, *account.owner)
             if self._scratch is not None:
                 self._scratch.path.chmod(0o711)
-        self.ports = HeldPorts([name for name in port_names if name not in fixed], host if held_there else LOOPBACK)
-        self.ports.numbers |= fixed
+
+    @property
+    def data(self) -> Path:
+        """The folder for what it stores; gone once the place is closed."""
+        assert self._data is not None
+        return self._data
 
     def values(self) -> Mapping[str, str]:
         """The names templates use for this place."""
         root = self._alias or self.folder
         ports = {f"port.{name}": str(number) for name, number in self.ports.numbers.items()}
-        data = str(root / self._data.name)
+        data = str(root / self.data.name)
         user = self.account.name if self.account is not None else getpass.getuser()
         return {**ports, "dir": str(root), "data": data, "user": user, "specs": str(SPECS)}
 
@@ -100,7 +122,7 @@ class Place:
             return dict(files)
         lent = {}
         for name, path in files.items():
-            copy = self._data / name
+            copy = self.data / name
             copy.write_bytes(Path(path).read_bytes())
             copy.chmod(0o400)
             os.chown(copy, *self.account.owner)
@@ -122,7 +144,7 @@ class Place:
             write_inside(self.folder, name, text, account)
         inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         if self.account is not None:
-            home = {"HOME": str(self._data), "USER": self.account.name, "LOGNAME": self.account.name}
+            home = {"HOME": str(self.data), "USER": self.account.name, "LOGNAME": self.account.name}
             inherited = {name: value for name, value in inherited.items() if name != "TMPDIR"} | home
         places = [self.folder, *([self._alias] if self._alias is not None else [])]
         return KeptProcess(
@@ -160,10 +182,12 @@ class Place:
     def close(self) -> None:
         """Give back ports and disk. May be called twice."""
         self.ports.release()
-        shutil.rmtree(self._data, ignore_errors=True)
+        if self._data is not None:
+            shutil.rmtree(self._data, ignore_errors=True)
         if self.folder != self._kept:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder = self._kept
+        self._forget()
         if self._scratch is not None:
             self._scratch.close()
 

@@ -18,7 +18,7 @@ from battlebrokers.contenders.spec import Contender, Pairing
 from battlebrokers.contenders.spec_checks import cross_checks
 from battlebrokers.errors import InputError, UsageError
 from battlebrokers.scenario.patterns import nearest
-from battlebrokers.secrets import remember_in
+from battlebrokers.secrets import MASK, remember_in
 
 if TYPE_CHECKING:
     from battlebrokers.scenario.document import Document
@@ -58,6 +58,8 @@ def find_contender(name: str) -> Contender:
         return read_contender(Path(name))
     names = contender_names()
     if name not in names:
+        user, colon, _ = name.partition(":")
+        name = f"{user}:{MASK}" if colon else name  # an address without its scheme: what follows may be a password
         raise UsageError(
             f"no contender is called {name!r}: {nearest(name, names)}",
             hint="Give a name from `bb brokers`, a URL such as mqtt://host:1883, or a contender file (.yaml).",

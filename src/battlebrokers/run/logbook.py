@@ -6,6 +6,8 @@ It is written anew at every change, so that a run that is killed leaves a true o
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +18,7 @@ import msgspec
 from battlebrokers.clock import SECOND_NS
 from battlebrokers.contenders.broker_url import is_url, parse_broker_url
 from battlebrokers.contenders.running import RunningContender
-from battlebrokers.errors import EnvironmentNotReady
+from battlebrokers.errors import ContenderError, EnvironmentNotReady
 from battlebrokers.processes import own_identity
 from battlebrokers.record.cgroup import own_group
 from battlebrokers.record.wire import safe_file_name
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from battlebrokers.run.orchestrator import RunRequest
 
 _LOG_BYTES = 1 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Logbook:
@@ -187,6 +190,19 @@ def _group(contender: RunningContender, service: str, pids: list[int]) -> str:
         return named
     found = own_group(pids[0]) if pids else None
     return str(found) if found is not None else ""
+
+
+def no_room_to_start(error: BaseException, runs: Path, needed_bytes: int) -> EnvironmentNotReady | None:
+    """What to tell when a broker did not start because a disk is full; None when that was not the reason."""
+    reason = error.__cause__ if isinstance(error, EnvironmentNotReady) else error
+    if isinstance(reason, OSError) and reason.errno in _NO_ROOM:
+        why = os.strerror(reason.errno)
+    elif isinstance(reason, ContenderError) and any(os.strerror(each) in reason.message for each in _NO_ROOM):
+        why = reason.message
+    else:
+        return None
+    told = cannot_be_written(runs, f"the broker did not start: {why}", needed_bytes)
+    return EnvironmentNotReady(told.message, hint="free some disk space, or choose another place with --runs.")
 
 
 def cannot_be_written(place: Path, why: str, needed_bytes: int = 0) -> EnvironmentNotReady:

@@ -42,7 +42,7 @@ from battlebrokers.run.fitness import protocols_of, refuse_what_cannot_be_honour
 from battlebrokers.run.glimpse import Glimpse
 from battlebrokers.run.host import free_bytes, raise_open_files_limit
 from battlebrokers.run.hosting import death_notice, gone_elsewhere, sampler_of, start_patiently
-from battlebrokers.run.logbook import Logbook, cannot_be_written, first_entry
+from battlebrokers.run.logbook import Logbook, cannot_be_written, first_entry, no_room_to_start
 from battlebrokers.run.machine import gather
 from battlebrokers.run.messages import (
     Failed,
@@ -175,10 +175,13 @@ class Orchestrator:
             contender = await start_patiently(
                 request.broker, request.profile, place / "contender", capturing, lambda: self._told_to_stop
             )
-        except BaseException:
+        except BaseException as error:
             if capturing is not None:
                 capturing.discard()
             shutil.rmtree(place, ignore_errors=True)
+            full = no_room_to_start(error, request.runs.absolute(), self._needs().disk_bytes)
+            if full is not None:
+                raise full from error
             raise
         self._contender = contender
         for warning in contender.warnings:

@@ -97,6 +97,16 @@ def test_what_would_start_is_told_exactly_and_moves_no_cursor(folder: Path, trac
     ]
 
 
+def test_secrets_in_the_environment_are_masked_however_they_are_quoted_or_short(folder: Path, traces: Path) -> None:
+    env = """env: {ADMIN_PASSWORD: "hu'nter two", DB_PASSWORD: pw12, JAVA_OPTS: "-Dpassword=qq77 -Dx=1"}"""
+    (folder / "hub.yaml").write_text(HUB.format(traces=traces).replace('env: {A: "\\e[2Jb"}', env))
+    refused = CliRunner().invoke(app, ["brokers", "test", "hub.yaml"])
+    assert isinstance(refused.exception, UsageError)
+    line = next(line for line in refused.exception.message.splitlines() if "with: " in line)
+    assert "ADMIN_PASSWORD=" in line
+    assert not [part for part in ("nter", "pw12", "qq77") if part in line]
+
+
 def test_installing_tells_what_it_runs(folder: Path) -> None:
     refused = CliRunner().invoke(app, ["brokers", "install", "hub.yaml"])
     assert isinstance(refused.exception, UsageError)

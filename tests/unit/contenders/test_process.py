@@ -265,7 +265,8 @@ def test_what_it_wrote_elsewhere_is_brought_when_it_has_ended_also_when_we_are_k
         from battlebrokers.contenders.process import KeptProcess
         here, there = Path({str(tmp_path)!r}) / "kept", Path({str(tmp_path)!r}) / "work"
         here.mkdir(), there.mkdir()
-        shell = "mkdir data-x; echo a > data-x/a; echo log > own.log; ln -s /etc/passwd link; echo up; exec sleep 600"
+        shell = "mkdir data-x; echo a > data-x/a; echo log > own.log; ln -s /etc/passwd link; mkfifo pipe;" \\
+            "echo up; exec sleep 600"
         process = KeptProcess(["/bin/sh", "-c", shell], env=dict(os.environ), cwd=there, output=here / "output.log",
             stop_signal=signal.SIGTERM, stop_within_s=5, bring_to=here)
         while "up" not in (here / "output.log").read_text(): time.sleep(0.01)

@@ -187,3 +187,10 @@ def test_mistakes_in_a_pairing_are_named_with_their_lines(tmp_path: Path) -> Non
         read_pairing(file)
     with pytest.raises(InputError, match="cannot be read"):
         read_pairing(tmp_path / "nowhere.yaml")
+
+
+def test_a_password_in_an_address_without_its_scheme_is_not_repeated() -> None:
+    with pytest.raises(UsageError) as refused:
+        find_contender("user:hunter2@127.0.0.1:1883")
+    assert "user:•••" in refused.value.message
+    assert "hunter2" not in refused.value.message + refused.value.hint
