@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -140,7 +142,8 @@ def _print_cost(console: Console, cost: CaptureCost) -> None:
 
 
 def _change(row: Row) -> str:
-    bounds = f" ({row.low:.2f}–{row.high:.2f})" if row.low is not None and row.high is not None else ""
+    finite = row.low is not None and row.high is not None and math.isfinite(row.low) and math.isfinite(row.high)
+    bounds = f" ({row.low:.2f}–{row.high:.2f})" if finite else ""
     return ratio_text(row.ratio) + bounds
 
 
