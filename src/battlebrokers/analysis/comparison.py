@@ -15,8 +15,9 @@ from battlebrokers.analysis.capture_cost import CaptureCost, cost_of_capturing
 from battlebrokers.analysis.facts import MEASURE, Facts
 from battlebrokers.analysis.interval import bootstrap_quantile
 from battlebrokers.analysis.latency import LEVELS, per_second
-from battlebrokers.analysis.metrics import METRICS, Metric, needed_for
+from battlebrokers.analysis.metrics import METRICS, Metric, is_latency, needed_for
 from battlebrokers.analysis.model import Summary
+from battlebrokers.analysis.ranking import other_load
 from battlebrokers.errors import UsageError
 from battlebrokers.tables.manifest import Manifest
 from battlebrokers.units import format_duration
@@ -62,6 +63,8 @@ class Comparison:
     """What capturing cost, if one of two otherwise equal runs captured."""
     void: tuple[str, ...] = ()
     """Which of the two are VOID, and why."""
+    disturbed: tuple[str, ...] = ()
+    """In which of the two others used more of the machine than the limit: no latency is called better or worse."""
 
     def to_dict(self) -> dict[str, Any]:
         """What `bb compare --json` prints."""
@@ -69,6 +72,7 @@ class Comparison:
             "baseline": self.baseline.run,
             "contender": self.contender.run,
             "void": list(self.void),
+            "disturbed": list(self.disturbed),
             "differences": list(self.differences),
             "metrics": [
                 {
@@ -107,6 +111,13 @@ def compare(baseline: tuple[Facts, Summary], contender: tuple[Facts, Summary], *
     rows = [row for metric in METRICS if (row := _row(metric, baseline, contender)) is not None]
     if void:
         rows = [replace(row, answer="not judged") for row in rows]
+    disturbed = tuple(
+        f"in {summary.run} {check.sentence}"
+        for _, summary in (baseline, contender)
+        if (check := other_load(summary)) is not None
+    )
+    if disturbed:
+        rows = [replace(row, answer="not judged") if is_latency(row.metric) else row for row in rows]
     cost = None
     if not differences:
         figures = [
@@ -114,8 +125,10 @@ def compare(baseline: tuple[Facts, Summary], contender: tuple[Facts, Summary], *
             for row in rows
             if row.baseline is not None and row.contender is not None
         ]
-        cost = cost_of_capturing(baseline[0].manifest, contender[0].manifest, figures, trusted=not void)
-    return Comparison(baseline[1], contender[1], differences, tuple(rows), cost, void)
+        cost = cost_of_capturing(
+            baseline[0].manifest, contender[0].manifest, figures, trusted=not void and not disturbed
+        )
+    return Comparison(baseline[1], contender[1], differences, tuple(rows), cost, void, disturbed)
 
 
 def _void_words(summary: Summary) -> str:

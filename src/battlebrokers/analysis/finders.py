@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from battlebrokers.analysis.attempts import WRONG_ARRIVALS
 from battlebrokers.analysis.capacity import broker_behind, find_overload
 from battlebrokers.analysis.columns import int64_array
-from battlebrokers.analysis.facts import MEASURE, Facts, where
+from battlebrokers.analysis.facts import MEASURE, Facts, total, where
 from battlebrokers.analysis.findings import SEVERITIES, Evidence, Finding, Severity
 from battlebrokers.analysis.losses import where_lost
 from battlebrokers.analysis.model import Action, Summary
+from battlebrokers.analysis.ranking import other_load
 from battlebrokers.analysis.stalls import stalls
 from battlebrokers.analysis.trust import LATE_SHARE
 from battlebrokers.analysis.vacuity import UNHEARD, VACUOUS
@@ -84,7 +85,8 @@ def _infinite(_facts: Facts, summary: Summary) -> Iterator[Finding]:
     if response.infinite:
         names = ", ".join({"p999": "p99.9"}.get(name, name) for name in response.infinite)
         verb, share = "is" if len(response.infinite) == 1 else "are", format_percent(response.lost / response.n)
-        sentence = f"{names} of delivery {verb} infinite, because {share} of the messages never arrived."
+        missed = "did not arrive before the drain ended" if summary.messages.overdue else "never arrived"
+        sentence = f"{names} of delivery {verb} infinite, because {share} of the messages {missed}."
         yield _finding("infinite", "notice", sentence, "measures/latencies", "bucket = 2147483647", response.lost)
 
 
@@ -94,8 +96,12 @@ def _capacity(facts: Facts, summary: Summary) -> Iterator[Finding]:
     if overload is not None:
         offered, delivered = format_rate(overload.offered_per_s), format_rate(overload.delivered_per_s)
         begun, which = "The broker was over its capacity", f"of {offered} it delivered {delivered}"
-        if summary.verdict == "VOID":
+        disturbed = other_load(summary)
+        # Whoever else used the machine may be what held the broker back.
+        if summary.verdict == "VOID" or disturbed is not None:
             begun, which = "Less arrived than was offered", f"of {offered} {delivered} arrived"
+        if disturbed is not None:
+            which += f" while others used {format_percent(disturbed.measured or 0.0)} of the machine"
         waiting = f"{format_count(overload.queued)} were waiting when the load ended"
         sentence = f"{begun} since second {overload.since}: {which}, and {waiting}."
         rows = f"side = 'deliver' AND second >= {overload.since}, sum of queued"
@@ -108,6 +114,13 @@ def _capacity(facts: Facts, summary: Summary) -> Iterator[Finding]:
             f"arriving without a gap. The broker was {format_count(behind.messages)} messages{about} behind."
         )
         yield _finding("behind", "warning", sentence, "measures/ledger", "sum of overdue", behind.messages)
+    untaken = total(facts.ledger, "overdue") - (behind.messages if behind is not None else 0)
+    if untaken:
+        sentence = (
+            f"{format_count(untaken)} deliveries were not in time, because clients that read slowly on purpose had "
+            "not taken them when the drain ended."
+        )
+        yield _finding("slow-readers", "notice", sentence, "measures/ledger", "sum of overdue", untaken)
 
 
 def _twice_at_qos_2(_facts: Facts, summary: Summary) -> Iterator[Finding]:
@@ -153,9 +166,8 @@ def _busy(facts: Facts, summary: Summary) -> Iterator[Finding]:
 
 def _who_was_slowed(summary: Summary) -> str:
     """What is known of a full machine: others used it, or sends were late, or nothing shows that it mattered."""
-    for check in summary.trust.checks:
-        if check.id == "other-load" and check.measured and check.limit and check.measured > check.limit:
-            return f", {format_percent(check.measured)} of it by others than broker and generator"
+    if (check := other_load(summary)) is not None:
+        return f", {format_percent(check.measured or 0.0)} of it by others than broker and generator"
     if summary.trust.late_share > LATE_SHARE:
         late = format_percent(summary.trust.late_share)
         return f": broker and generator slow each other, {late} of the sends that nothing held left late"

@@ -62,7 +62,8 @@ def _against(ranking: Ranking, leader: Standing, other: Standing) -> list[str]:
         said.append(
             f"Of {other.contender} {shares[1]} of the deliveries never arrived, of {leader.contender} {shares[0]}."
         )
-    if leader.verdicts.get("PASS") and not other.verdicts.get("PASS"):
+    # Where latency is not ranked, expectations of it show nothing; they may be all that was missed.
+    if leader.verdicts.get("PASS") and not other.verdicts.get("PASS") and not ranking.disturbed:
         said.append(f"{leader.contender} met the expectations, {other.contender} did not.")
     return said + [
         tell_ratio(found)

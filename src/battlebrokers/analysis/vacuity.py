@@ -24,7 +24,8 @@ def check_vacuous(facts: Facts) -> Check:
     found = [text for text in facts.manifest.scenario.expect if _holds_always(text, has_wills=has_wills)]
     if not found:
         return Check(id=VACUOUS, level="ok", sentence="every expectation could have failed", measured=0)
-    sentence = f"{', '.join(found)} can never fail, and shows nothing"
+    what, shows = ("the expectation", "shows") if len(found) == 1 else ("the expectations", "show")
+    sentence = f"{what} {', '.join(found)} can never fail, and {shows} nothing"
     return Check(id=VACUOUS, level="warning", sentence=sentence, measured=len(found), limit=0)
 
 

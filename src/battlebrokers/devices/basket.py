@@ -36,7 +36,7 @@ class Basket:
 
     def __init__(
         self, deliveries: DeliveryLog, clock_shift_ns: int, sample: Callable[[int], None],
-        topic_id: Callable[[str], int],
+        topic_id: Callable[[bytes], int],
     ) -> None:  # fmt: skip
         self.expected: ExpectedTopics | None = None
         """What topics are compared with; nothing where nobody knows them."""
@@ -140,7 +140,7 @@ class Basket:
             begin, end = self._topic_at[int(kinds[place])]
             topic = frames[frame_at + begin : frame_at + end]
             if came_on[place] != _SKIP and expected.is_other(int(row["device"]), int(row["seq"]), topic):
-                rows["topic"][place] = self._topic_id(topic.decode("utf-8", "replace"))
+                rows["topic"][place] = self._topic_id(topic)
 
     def _in_order(self, at_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Messages of one chunk came at one instant; a nanosecond each keeps their order."""

@@ -64,7 +64,7 @@ class Stopwatch:
         self._deliveries = recorder.deliveries
         self._received = 0
         self._last_arrival_ns = 0
-        self.basket = Basket(recorder.deliveries, anchor.shift_ns, self._sample, recorder.topic_id)
+        self.basket = Basket(recorder.deliveries, anchor.shift_ns, self._sample, self._topic_id)
         self._expected: ExpectedTopics | None = None
         self._only: list[bytes | None] = []
 
@@ -117,7 +117,9 @@ class Stopwatch:
                 self._sample(at_ns - planned_ns)
         else:
             named_id = self.recorder.heard_topic_id(bytes(topic).decode("utf-8", "replace"))
-            if named_id is not None:
+            if named_id is None:
+                self.recorder.leave_out()
+            else:
                 self._deliveries.add(at_ns, owner.number, -1, -1, -1, named_id, size, wire_size, flags)
         self._received += 1
         self._last_arrival_ns = at_ns

@@ -28,7 +28,7 @@ from battlebrokers.record.silent_log import SilentDeliveryLog, SilentPublishLog
 from battlebrokers.tables import ACKS, DELIVERIES, NODES, OPERATIONS, PUBLISHES
 
 _MOST_HEARD_TOPIC_BYTES = 64 << 20
-"""Topics of arrivals without header that nobody in this process publishes to: hundreds of thousands."""
+"""Topics of arrivals that nobody in this process publishes to, wrong ones included: hundreds of thousands."""
 _TOPIC_OVERHEAD_BYTES = 200
 _AGAIN_AFTER_S = 0.8
 _WRITE_WITHIN_S = 120.0
@@ -88,15 +88,18 @@ class Recorder:
         return known
 
     def heard_topic_id(self, topic: str) -> int | None:
-        """The same for a topic a broker named; None, and counted, once it has made up too many of them."""
+        """The same for a topic a broker named; None once it has made up too many of them."""
         known = self._topic_ids.get(topic)
         if known is not None:
             return known
         self._heard_topic_bytes += len(topic) + _TOPIC_OVERHEAD_BYTES
         if self._heard_topic_bytes <= _MOST_HEARD_TOPIC_BYTES:
             return self.topic_id(topic)
-        self._unnamed += 1
         return None
+
+    def leave_out(self) -> None:
+        """Count an arrival that is not recorded, because its topic is one too many."""
+        self._unnamed += 1
 
     def operation(self, row: tuple[Any, ...]) -> None:
         """Record one operation: the columns of `operations` after `worker`."""

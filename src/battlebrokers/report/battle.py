@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -100,6 +102,8 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         _say(console, Text.assemble("  ", (f"{label}  ", "dim"), verdict, f"  {run.run}  ", (name, "bold")))
     for reason in comparison.void:
         _say(console, Text.assemble("  ", ("not to be compared: ", "yellow"), reason))
+    for reason in comparison.disturbed:
+        _say(console, Text.assemble("  ", ("latency is not judged: ", "yellow"), reason))
     for difference in comparison.differences:
         _say(console, Text.assemble("  ", ("not made alike: ", "yellow"), difference))
     table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
@@ -123,9 +127,8 @@ def _print_cost(console: Console, cost: CaptureCost) -> None:
     did = f"{cost.captured} captured {format_count(cost.packets)} packets ({format_count(cost.dropped)} dropped)"
     _say(console, Text.assemble("  ", ("WHAT CAPTURING COST", "bold"), f"  {did}, the other run none"))
     if not cost.trusted:
-        _say(
-            console, Text("  not to be trusted, because a run is VOID: the difference may have other causes", "yellow")
-        )
+        words = "not to be trusted, because a run is VOID or disturbed: the difference may have other causes"
+        _say(console, Text(f"  {words}", "yellow"))
     table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=True)
     for column in ("metric", "without", "with capture", "change", ""):
         table.add_column(column, justify="left" if column in ("metric", "") else "right")
@@ -139,7 +142,8 @@ def _print_cost(console: Console, cost: CaptureCost) -> None:
 
 
 def _change(row: Row) -> str:
-    bounds = f" ({row.low:.2f}–{row.high:.2f})" if row.low is not None and row.high is not None else ""
+    finite = row.low is not None and row.high is not None and math.isfinite(row.low) and math.isfinite(row.high)
+    bounds = f" ({row.low:.2f}–{row.high:.2f})" if finite else ""
     return ratio_text(row.ratio) + bounds
 
 

@@ -12,12 +12,14 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.facts import Facts
 from battlebrokers.analysis.interval import CONFIDENCE
 from battlebrokers.analysis.model import Judged, Summary
+from battlebrokers.analysis.quantiles import samples_for
 from battlebrokers.analysis.ranking import Ranking, rank
 from battlebrokers.analysis.stored import is_decoded, pieces, stored_as
 from battlebrokers.analysis.story import tell, tell_notes
@@ -49,8 +51,15 @@ WIRE_CSV_TABLES = (
 """Of captures; those that are not there are left out."""
 KIND_COLUMNS = (
     "sender", "receiver", "protocol", "kind", "part", "name", "messages", "bytes", "payload_bytes", "per_s",
-    "p50_ns", "p99_ns", "followed",
+    "p50_ns", "p99_ns", "followed", "p50_needs", "p99_needs",
 )  # fmt: skip
+PERCENTILE_COLUMNS: dict[str, tuple[str, dict[str, float]]] = {
+    "actions": ("n", {"p50_ns": 0.5, "p99_ns": 0.99}),
+    RESPONSES.name: ("answered", {"p25_ns": 0.25, "p50_ns": 0.5, "p75_ns": 0.75, "p95_ns": 0.95, "p99_ns": 0.99}),
+    SERVICE_PEERS.name: ("answered", {"response_p50_ns": 0.5, "response_p95_ns": 0.95, "response_p99_ns": 0.99}),
+    PASSAGES.name: ("n", {"inside_p50_ns": 0.5, "inside_p95_ns": 0.95}),
+}
+"""By table: the column that counts the samples, and which quantile each column of percentiles holds."""
 _HUGE = 1e15
 """Ratios and figures beyond this are infinite ones."""
 _MARKS = {True: "✓", False: "✗", None: "·"}
@@ -61,7 +70,7 @@ def write_csv(facts: Facts, folder: Path) -> list[Path]:
     _make(folder)
     written = []
     for name in CSV_TABLES:
-        table: pa.Table = getattr(facts, name)
+        table = _carried_only(name, getattr(facts, name))
         path = folder / f"{name}.csv"
         sink = pa.BufferOutputStream()
         pyarrow.csv.write_csv(table, sink)
@@ -81,9 +90,10 @@ def write_wire_csv(decoded: RunFolder, folder: Path, wire: Wire | None = None) -
         path = folder / f"{table.name}.csv"
         beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            with pyarrow.csv.CSVWriter(beside, table.arrow_schema()) as sink:
+            schema = table.arrow_schema()
+            with pyarrow.csv.CSVWriter(beside, _carried_only(table.name, schema.empty_table()).schema) as sink:
                 for piece in pieces(decoded, table):
-                    sink.write_table(piece.cast(table.arrow_schema()))
+                    sink.write_table(_carried_only(table.name, piece.cast(schema)))
             beside.replace(path)
         finally:
             beside.unlink(missing_ok=True)
@@ -111,13 +121,24 @@ def kind_records(wire: Wire) -> Iterator[dict[str, Any]]:
         for spoken in (kind.all, *kind.names):
             place = (kind.sender, kind.receiver, kind.protocol, kind.kind, kind.part, spoken.name)
             counts = (spoken.n, spoken.bytes, spoken.payload_bytes, round(spoken.n / spoke_s, 6))
-            delays = (_carried(spoken.p50_ns, spoken.n, 0.5), _carried(spoken.p99_ns, spoken.n, 0.99))
-            yield dict(zip(KIND_COLUMNS, (*place, *counts, *delays, spoken.followed), strict=True))
+            delays = ((spoken.p50_ns, 0.5), (spoken.p99_ns, 0.99))
+            stated = (value_ns if is_carried(spoken.n, p) else None for value_ns, p in delays)
+            needs = (None if value_ns is None or is_carried(spoken.n, p) else samples_for(p) for value_ns, p in delays)
+            yield dict(zip(KIND_COLUMNS, (*place, *counts, *stated, spoken.followed, *needs), strict=True))
 
 
-def _carried(value_ns: int | None, n: int, p: float) -> int | None:
-    """A percentile that so few messages do not carry is left empty; `messages` tells how many there are."""
-    return value_ns if is_carried(n, p) else None
+def _carried_only(name: str, table: pa.Table) -> pa.Table:
+    """The table without the percentiles that its samples do not carry; a `…_needs` column tells how many they need."""
+    count, quantiles = PERCENTILE_COLUMNS.get(name, ("", {}))
+    for column, p in quantiles.items():
+        needed = samples_for(p)
+        few = pc.and_(pc.is_valid(table[column]), pc.less(table[count], needed))
+        place, field = table.schema.get_field_index(column), table.schema.field(column)
+        kept = pc.if_else(few, pa.scalar(None, field.type), table[column])
+        table = table.set_column(place, field, kept)
+        needs = pc.if_else(few, pa.scalar(needed, pa.int64()), pa.scalar(None, pa.int64()))
+        table = table.append_column(pa.field(f"{column.removesuffix('_ns')}_needs", pa.int64()), needs)
+    return table
 
 
 def _make(folder: Path) -> None:

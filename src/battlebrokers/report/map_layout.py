@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from battlebrokers.analysis.service_map import Arrow, Node, ServiceMap
-from battlebrokers.report.wording import some
-from battlebrokers.units import format_count, format_duration, format_rate, format_size
+from battlebrokers.report.wording import point_text, some
+from battlebrokers.units import format_count, format_rate, format_size
 
 _WIDTH = 1080.0
 _BOX_WIDTH, _BOX_HEIGHT = 156.0, 50.0
@@ -146,7 +146,8 @@ def arrow_words(arrow: Arrow) -> str:
     """Protocol, rate while it spoke (or how many messages, if that was within a second) and median delay."""
     rate = format_rate(float(f"{arrow.per_s:.2g}") if arrow.per_s < 1 else arrow.per_s)
     rate = rate if arrow.active_s > 1 else some(arrow.messages, "message")
-    delay = f" · {format_duration(arrow.p50_ns)}" if arrow.p50_ns is not None else ""
+    answers = arrow.asked.delay.n if arrow.asked and arrow.asked.delay else 0
+    delay = f" · {point_text(arrow.p50_ns, answers, 0.5)}" if arrow.p50_ns is not None else ""
     return f"{arrow.protocol} · {rate}{delay}"
 
 

@@ -99,7 +99,7 @@ def _levels(found: Percentiles) -> dict[str, str]:
 
 
 def ledger_rows(pool: Pool) -> list[dict[str, Any]]:
-    """The ledger of a contender by group, summed over its runs, with a total."""
+    """The ledger of a contender by group, summed over its runs, with a total; VOID runs keep and break no promise."""
     names = (
         "expected", "delivered", "lost", "overdue", "indeterminate", "duplicates", "reordered", "late", "unexpected",
         "wrong_topic",
@@ -108,8 +108,9 @@ def ledger_rows(pool: Pool) -> list[dict[str, Any]]:
     for conclusion in pool.conclusions:
         for group in conclusion.summary.groups:
             key = (group.fleet, group.client_fleet, group.qos)
-            row = groups.setdefault(key, {"kept": True, **dict.fromkeys(names, 0)})
-            row["kept"] = row["kept"] and group.promise_kept
+            row = groups.setdefault(key, {"kept": None, **dict.fromkeys(names, 0)})
+            if conclusion.summary.verdict != "VOID":
+                row["kept"] = row["kept"] is not False and group.promise_kept
             for name in names:
                 row[name] += getattr(group, name)
     rows = [
@@ -118,7 +119,9 @@ def ledger_rows(pool: Pool) -> list[dict[str, Any]]:
     ]
     if len(rows) > 1:
         sums = {name: sum(row[name] for row in rows) for name in names}
-        rows.append({"name": "all", "qos": "", "total": True, "kept": all(row["kept"] for row in rows), **sums})
+        judged = [row["kept"] for row in rows if row["kept"] is not None]
+        kept = all(judged) if judged else None
+        rows.append({"name": "all", "qos": "", "total": True, "kept": kept, **sums})
     return rows
 
 

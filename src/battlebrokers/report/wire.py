@@ -205,7 +205,9 @@ def kept_words(wire: Wire) -> dict[str, str]:
     for passage in wire.passages:
         if passage.inside_p50_ns is not None and passage.n > found.get(passage.sender, (0, 0))[0]:
             found[passage.sender] = (passage.n, passage.inside_p50_ns)
-    return {name: f"keeps messages {_time(value)}" for name, (_, value) in found.items() if name != OUTSIDE}
+    return {
+        name: f"keeps messages {point_text(value, n, 0.5)}" for name, (n, value) in found.items() if name != OUTSIDE
+    }
 
 
 def _service_row(wire: Wire, name: str, used: Any) -> dict[str, Any]:

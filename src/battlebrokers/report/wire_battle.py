@@ -21,8 +21,8 @@ from battlebrokers.clock import SECOND_NS
 from battlebrokers.report.map_layout import lay_out
 from battlebrokers.report.pool import Pool, first_second
 from battlebrokers.report.wire import Chart, box, box_chart, flow, kept_words, map_words
-from battlebrokers.report.wording import some
-from battlebrokers.units import format_duration, format_size
+from battlebrokers.report.wording import point_text, some
+from battlebrokers.units import format_size
 
 _REST_SLOT = 6
 
@@ -130,7 +130,8 @@ def _flows(sides: Sequence[_Side], slots: Mapping[str, int]) -> list[Chart]:
 
 def _descriptions(sides: Sequence[_Side]) -> dict[str, str]:
     boxes = [
-        f"{side.label}, {one.asker} to {one.answerer} in {one.protocol}: median {format_duration(one.delay.p50_ns)}"
+        f"{side.label}, {one.asker} to {one.answerer} in {one.protocol}: "
+        f"median {point_text(one.delay.p50_ns, one.delay.n, 0.5)}"
         for side in sides
         for one in pooled(wire.asked for _, wire in side.runs)[:4]
         if one.delay

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from battlebrokers.analysis.capacity import broker_behind, find_overload
@@ -68,6 +70,28 @@ def test_an_overload_is_a_finding(make_run):
     found = {finding.id: finding for finding in draw_conclusion(made.write()).findings}
     assert found["over-capacity"].severity == "warning"
     assert "over its capacity since second 1" in found["over-capacity"].sentence
+
+
+def test_where_others_used_the_machine_the_broker_is_not_blamed_for_an_overload(make_run):
+    made = make_run(warm_up_s=0, measure_s=10, cool_down_s=0, host={"cpu_cores": 2}).healthy()
+    made.service("host", "host", 50.0, cpu_mean_percent=190.0)
+    made.rows["services"] = [row for row in made.rows["services"] if row["cpu_mean_percent"] != 50.0]
+    for row in made.rows["timeline"]:
+        if row["side"] == "deliver":
+            row["queued"] = 400 * row["second"]
+    found = {finding.id: finding.sentence for finding in draw_conclusion(made.write()).findings}
+    assert found["over-capacity"].startswith("Less arrived than was offered since second 1")
+    assert "while others used 60 % of the machine" in found["over-capacity"]
+
+
+def test_what_slow_readers_left_is_told_as_theirs_and_not_as_lost(make_run):
+    made = make_run(drain_s=4, resolved={"clients": {"app": {"reads": "5/s"}}}).healthy()
+    made.ledger(phase="measure", expected=500, overdue=500, qos=0)
+    made.latency("response", [math.inf] * 500, second=6)
+    found = {finding.id: finding.sentence for finding in draw_conclusion(made.write()).findings}
+    assert "500 deliveries were not in time, because clients that read slowly" in found["slow-readers"]
+    assert "behind" not in found
+    assert "did not arrive before the drain ended" in found["infinite"]
 
 
 def test_what_was_overdue_is_told_in_messages_and_in_seconds_at_the_rate_of_the_drain(make_run):

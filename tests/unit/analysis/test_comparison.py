@@ -88,3 +88,17 @@ def test_the_json_has_no_infinities(make_run):
     found = compare(ready(make_run().healthy(3000)), ready(run))
     assert answers(found)["response_p99"] == "worse"
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_no_latency_is_judged_where_others_used_the_machine(make_run):
+    def disturbed(ms):
+        run = make_run(host={"cpu_cores": 2}).healthy(ms=ms)
+        run.service("host", "host", 50.0, cpu_mean_percent=190.0)
+        run.rows["services"] = [row for row in run.rows["services"] if row["cpu_mean_percent"] != 50.0]
+        return ready(run)
+
+    found = compare(disturbed(2.0), disturbed(4.0))
+    assert answers(found)["response_p99"] == answers(found)["response_p50"] == "not judged"
+    assert answers(found)["delivered_rate"] == "same"
+    assert all("others used 60 % of this machine's 2 cores" in words for words in found.disturbed)
+    assert len(found.to_dict()["disturbed"]) == 2

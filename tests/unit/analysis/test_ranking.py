@@ -113,3 +113,19 @@ def test_two_versions_of_one_broker_are_told_apart(make_run):
 
 def test_one_contender_alone_is_no_battle(battle):
     assert tell(battle({"one": [2.0] * 3})) == ["Only one took part."]
+
+
+def test_on_a_machine_others_used_missing_an_expectation_of_latency_does_not_rank(make_run):
+    def summary(contender, order, ms):
+        run = make_run(
+            run=f"{contender}-1", contender=contender, battle=BattleFacts("b1", 0, order), host={"cpu_cores": 2},
+            expect=["delivery_p99 < 3ms", "lost == 0"],
+        ).healthy(600, ms)  # fmt: skip
+        run.service("host", "host", 50.0, cpu_mean_percent=190.0)
+        run.rows["services"] = [row for row in run.rows["services"] if row["cpu_mean_percent"] != 50.0]
+        return build_summary(run.write())
+
+    found = rank([summary("fast", 0, 2.0), summary("slow", 1, 5.0)])
+    assert [one.verdicts for one in found.standings] == [{"PASS": 1}, {"FAIL": 1}]
+    assert {one.rank for one in found.standings} == {1}
+    assert not any("met the expectations" in sentence for sentence in tell(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 
 import pytest
 from rich.console import Console
@@ -167,3 +168,11 @@ def test_a_full_machine_slowed_them_only_where_that_was_seen(make_run, own, late
     (finding,) = [one for one in draw_conclusion(run.write()).findings if one.id == "busy-host"]
     assert words in finding.sentence
     assert ("slow each other" in finding.sentence) is (words == "slow each other")
+
+
+def test_a_ratio_of_what_never_arrived_has_no_bounds_in_words(make_run):
+    run = make_run(run="bbbbb").healthy(ms=2.0)
+    run.latency("response", [math.inf] * 5_000, second=6)
+    words = printed(print_comparison, compare(ready(make_run(run="aaaaa").healthy(ms=2.0)), ready(run)))
+    assert "∞" in words
+    assert "inf" not in words

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from battlebrokers.clock import Anchor
+from battlebrokers.devices.expected_topics import DeviceTopics, ExpectedTopics
 from battlebrokers.devices.header import device_word
 from battlebrokers.devices.stopwatch import Stopwatch
 from battlebrokers.protocols.mqtt.encode import encode
 from battlebrokers.protocols.mqtt.packets import Publish
+from battlebrokers.record import recorder as recording
 from battlebrokers.record.recorder import Recorder
 from battlebrokers.tables import DELIVERIES
 from battlebrokers.tables.message_header import HEADER
@@ -146,3 +148,18 @@ def test_live_figures_sample_what_went_through_the_basket(tmp_path):
     median_ms, _ = run.watch.take_live_ms()
     assert median_ms >= 5
     run.rows()
+
+
+def test_wrong_topics_that_a_broker_makes_up_do_not_grow_without_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "_MOST_HEARD_TOPIC_BYTES", 2_000)
+    run = Run(tmp_path)
+    run.watch.expect(ExpectedTopics([DeviceTopics(9, ("t/0",))]))
+    for number in range(300):
+        run.bench.receive(message(number, f"made-up/{number // 3}"))
+    assert run.watch.basket.received >= 90
+    run.watch.basket.empty()
+    assert len(run.recorder._topics) <= 12
+    assert run.recorder.arrivals_beyond == 0
+    rows = run.rows()
+    assert len(rows) == 300
+    assert all(row["topic"] for row in rows)

@@ -129,3 +129,36 @@ def test_kinds_of_messages_become_csv_with_their_names_below(tmp_path):
     assert (rows[0]["sender"], rows[0]["receiver"], rows[0]["kind"], rows[0]["p50_ns"]) == (
         "gateway", "redis", "PUBLISH", "",
     )  # fmt: skip
+
+
+def test_a_percentile_that_too_few_samples_carry_is_empty_in_csv_and_tells_what_it_needs(make_run, tmp_path):
+    folder = make_run().healthy().write()
+    small_system().write(folder.path)
+    write_csv(draw_conclusion(folder).facts, tmp_path / "out")
+    counts = {"actions": "n", "responses": "answered", "passages": "n"}
+    empty = 0
+    for name, count in counts.items():
+        with (tmp_path / "out" / f"{name}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert rows
+        for row in rows:
+            for column, needed in (("p50", 5), ("inside_p95", 59), ("p99", 299)):
+                if f"{column}_ns" not in row:
+                    continue
+                few = int(row[count]) < needed
+                assert not (few and row[f"{column}_ns"])
+                assert row[f"{column}_needs"] in ("", str(needed))
+                assert bool(row[f"{column}_needs"]) <= few
+                empty += bool(row[f"{column}_needs"])
+    assert empty
+
+
+def test_kinds_of_messages_tell_in_csv_what_their_percentiles_need(tmp_path):
+    wires = Wires()
+    wires.stream(1, "gateway", "redis", "redis", last_ns=START_NS + 2_000 * MS)
+    wires.said(1, "redis", 3, kind="PUBLISH", bytes=100, part="request")
+    wires.response("gateway", "redis", "redis", "PUBLISH", 3, [1, 2, 3, 4, 5, 6, 7])
+    write_wire_csv(wires.write(tmp_path / "decoded"), tmp_path / "out")
+    with (tmp_path / "out" / "kinds.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["p50_ns"], row["p99_ns"], row["p50_needs"], row["p99_needs"]) == ("", "", "5", "299")

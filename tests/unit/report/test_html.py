@@ -82,6 +82,14 @@ def test_a_battle_says_whose_lines_cannot_be_trusted(make_run):
     assert untrusted == ["bbbbb"]
 
 
+def test_a_void_run_keeps_and_breaks_no_promise_in_its_ledger(make_run):
+    void, trusted = (
+        text_of(page(make_run(counters=counters).healthy())) for counters in ({"recorder_overflow": 3}, {})
+    )
+    assert "✓ kept" in trusted
+    assert "✓ kept" not in void
+
+
 def test_a_void_run_says_why_it_cannot_be_trusted(make_run):
     text = text_of(page(make_run(counters={"recorder_overflow": 9}).healthy()))
     assert "This measurement cannot be trusted: 9 events did not fit into the recorder." in text

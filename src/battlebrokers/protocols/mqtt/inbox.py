@@ -221,10 +221,14 @@ class Inbox(Skipping):
         size = len(data)
         # Worth a look only where enough frames as long as the first would fit.
         while start + 1 < size and (data[start + 1] + 2) * MANY_EQUAL <= size - start:
-            equal = equal_frames(data, start, same_topic=False)
+            # Mostly all are on one topic; then one comparison serves for frames and topics.
+            equal = equal_frames(data, start)
+            same_topic = equal is not None and equal[0] == (size - start) // equal[1]
+            if not same_topic:
+                equal = equal_frames(data, start, same_topic=False)
             if equal is None or equal[1] > self.link.options.largest_bytes:
                 break
-            if not self._take_equal(data, start, *equal, at_ns):
+            if not self._take_equal(data, start, *equal, at_ns, same_topic=same_topic):
                 break
             start += equal[0] * equal[1]
         if start == size or self.gone:
@@ -241,11 +245,15 @@ class Inbox(Skipping):
             self.alike = None
             self.wanted_bytes = wanted_bytes
 
-    def _take_equal(self, data: bytes, start: int, count: int, frame_bytes: int, body_offset: int, at_ns: int) -> bool:
+    def _take_equal(
+        self, data: bytes, start: int, count: int, frame_bytes: int, body_offset: int, at_ns: int, *, same_topic: bool
+    ) -> bool:
         link = self.link
         first_byte = data[start]
         if first_byte & 0xF0 == 0x30:
-            bulk = equal_publishes(data, start, count, frame_bytes, body_offset, link.version, link.accepts_aliases)
+            bulk = equal_publishes(
+                data, start, count, frame_bytes, body_offset, link.version, link.accepts_aliases, same_topic=same_topic
+            )
             return self._deliver(bulk, at_ns)
         if body_offset != 2 or (frame_bytes != 4 and link.version != V5):
             return False

@@ -172,9 +172,10 @@ def _unremarkable(blocks: set[bytes]) -> bool:
 
 
 def equal_publishes(
-    data: bytes, start: int, count: int, frame_bytes: int, body_offset: int, version: int, aliases: int
-) -> Bulk | None:
-    """Messages that agree in flags, size and length of topic, found by `equal_frames`.
+    data: bytes, start: int, count: int, frame_bytes: int, body_offset: int, version: int, aliases: int,
+    *, same_topic: bool = False,
+) -> Bulk | None:  # fmt: skip
+    """Messages that agree in flags, size and length of topic, found by `equal_frames`; `same_topic`: in the topic, too.
 
     With `aliases` allowed the properties may name topics, so messages that have any are read one by one.
     """
@@ -189,8 +190,8 @@ def equal_publishes(
     topic = data[body + 2 : topic_end]
     if not topic:
         return None
-    topics = _every(data, body + 2, frame_bytes, count, len(topic))
-    same_topic = topics == topic * count
+    topics = topic if same_topic else _every(data, body + 2, frame_bytes, count, len(topic))
+    same_topic = same_topic or topics == topic * count
     if not (same_topic and topic in known_topics) and not _all_valid(topics, len(topic)):
         return None
     behind_ids = topic_end + (2 if first_byte & 0x06 else 0)
