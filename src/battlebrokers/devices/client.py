@@ -16,7 +16,7 @@ from battlebrokers.scenario.plan import ClientPlan, FilterPlan
 class Client(Node):
     """One subscriber; `subscriptions` are what it asks for and the filters they stand for, where they differ."""
 
-    __slots__ = ("_budget_at_ns", "_meant", "_reads_per_s", "join_ns", "subscribed", "subscriptions")
+    __slots__ = ("_budget_at_ns", "_meant", "_reads_per_s", "_resting", "join_ns", "subscribed", "subscriptions")
 
     role = "client"
 
@@ -34,6 +34,7 @@ class Client(Node):
             # Whoever reads slowly has to hear of every message at once.
             link.basket = None
         self._budget_at_ns = 0
+        self._resting = False
 
     async def _arrive(self, session_present: bool) -> None:
         if self.subscriptions and not (session_present and self.subscribed):
@@ -73,10 +74,17 @@ class Client(Node):
             return
         now_ns = self.stopwatch.now_ns()
         self._budget_at_ns = max(self._budget_at_ns, now_ns) + int(count * SECOND_NS / self._reads_per_s)
-        if self._budget_at_ns > now_ns + SECOND_NS // 100:
+        if self._budget_at_ns > now_ns + SECOND_NS // 100 and not self._resting:
+            self._resting = True
             self.link.pause_reading()
             asyncio.get_running_loop().call_later((self._budget_at_ns - now_ns) / SECOND_NS, self._read_again)
 
     def _read_again(self) -> None:
-        if self.connected:
-            self.link.resume_reading()
+        # What came in the same chunk as the message that began the pause counts as well.
+        remaining_ns = self._budget_at_ns - self.stopwatch.now_ns()
+        if remaining_ns > 0:
+            asyncio.get_running_loop().call_later(remaining_ns / SECOND_NS, self._read_again)
+            return
+        self._resting = False
+        # Without a connection too: the pause would outlast it.
+        self.link.resume_reading()

@@ -37,6 +37,7 @@ from battlebrokers.scenario.nodes import (
 )
 from battlebrokers.scenario.payloads import PayloadSource
 from battlebrokers.tables import DELIVERIES, OPERATIONS, PUBLISHES
+from support.waiting import eventually
 
 PLACE = Endpoint("memory", "loopback", 1)
 LOAD_NS = SECOND_NS // 4
@@ -224,6 +225,28 @@ async def test_a_slow_reader_keeps_to_its_speed(tmp_path):
     await stage.load()
     arrivals = stage.rows(DELIVERIES).num_rows
     assert 0 < arrivals < 250 * 0.6
+
+
+async def test_a_slow_reader_rests_for_every_message_of_a_chunk(tmp_path):
+    stage = Stage(tmp_path, device_plan(STEADY), reads_per_s=50)
+    assert await stage.client.connect()
+    began_ns = stage.watch.now_ns()
+    for _ in range(20):
+        stage.client.heard(1)
+    assert not stage.client.link._reading
+    await eventually(lambda: stage.client.link._reading)
+    assert stage.watch.now_ns() - began_ns >= 20 * SECOND_NS // 50
+    await stage.client.stop()
+    stage.recorder.finish(stage.watch.now_ns())
+
+
+async def test_a_slow_reader_whose_connection_broke_while_it_rested_reads_again(tmp_path):
+    stage = Stage(tmp_path, device_plan(STEADY), reads_per_s=50)
+    assert await stage.client.connect()
+    stage.client.heard(5)
+    await stage.client.stop()
+    await eventually(lambda: stage.client.link._reading)
+    stage.recorder.finish(stage.watch.now_ns())
 
 
 @pytest.mark.parametrize("interval_ns", [1_000_000, 200_000])
