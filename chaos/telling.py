@@ -48,7 +48,7 @@ def as_json(results: Sequence[Result], seconds: float) -> dict[str, Any]:
     return {
         **_counts(results),
         "seconds": round(seconds),
-        "machine": {"system": platform.system(), "release": platform.release(), "python": platform.python_version()},
+        "machine": {"system": platform.system(), "python": platform.python_version()},
         "groups": {name: _counts(ones) for name, ones in sorted(groups.items())},
         "faults": [
             {
@@ -88,7 +88,7 @@ def block(told: dict[str, Any]) -> str:
             f"| **all** | **{told['tried']}** | **{told['held']}** | **{told['lost']}** |", "",
             f"In {told['seconds'] / 60:.0f} minutes; every fault by name in [chaos.json](chaos.json).",
             *(
-                ["", f"Of them {len(again)} were lost at first, and tried again after what they found was mended:", ""]
+                ["", f"Of them {len(again)} were lost at first, and tried again after the product, or what the fault expects, was changed:", ""]
                 + [f"- `{name}`" for name in again]
                 if again
                 else []
