@@ -13,6 +13,9 @@ from chaos.fault import Result
 
 _BEGIN: Final = "<!-- chaos: written by `make chaos`, from chaos.json beside this page -->"
 _END: Final = "<!-- end of chaos -->"
+_AGAIN: Final = (
+    "Of them {} were lost at first, and tried again after the product, or what the fault expects, was changed:"
+)
 _ABOUT: Final = {
     "kill": "SIGKILL for each process of a run, in each phase",
     "pause": "SIGSTOP for each process, for a moment or for good",
@@ -87,12 +90,7 @@ def block(told: dict[str, Any]) -> str:
             _BEGIN, "", "| faults | tried | held | lost |", "|---|---|---|---|", *rows,
             f"| **all** | **{told['tried']}** | **{told['held']}** | **{told['lost']}** |", "",
             f"In {told['seconds'] / 60:.0f} minutes; every fault by name in [chaos.json](chaos.json).",
-            *(
-                ["", f"Of them {len(again)} were lost at first, and tried again after the product, or what the fault expects, was changed:", ""]
-                + [f"- `{name}`" for name in again]
-                if again
-                else []
-            ),
+            *(["", _AGAIN.format(len(again)), "", *(f"- `{name}`" for name in again)] if again else []),
             *(["", "Lost:", "", *lost] if lost else []),
             *(["", "Not tried there:", "", *skipped] if skipped else []), "", _END,
         ]
