@@ -374,7 +374,7 @@ def test_a_broken_configuration_fails_with_the_brokers_last_words(tmp_path: Path
     assert caught.value.exit_code is ExitCode.BROKER_FAILED
     assert "mosquitto did not start: it ended with status" in caught.value.message
     assert "allow_everything" in caught.value.message
-    assert str(tmp_path / "run") in caught.value.hint
+    assert "last lines" in caught.value.hint
 
 
 def test_a_broker_that_never_answers_is_ended_and_told(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_worker_killed_mid_run_is_told_with_its_signal_and_what_rescues_the_ru
         run_for_real(write_scenario(tmp_path, BRIDGED), "ponte", tmp_path / "runs", watch=kill_once)
     folder = only_run(tmp_path / "runs")
     assert f"bb analyze {folder.path}" in caught.value.hint
-    assert caught.value.exit_code is ExitCode.BUG
+    assert caught.value.exit_code is ExitCode.ENVIRONMENT
     manifest = folder.read_manifest()
     assert (manifest.state, manifest.state_detail) == ("failed", caught.value.message)
     assert not (folder.path / "contender").exists()
