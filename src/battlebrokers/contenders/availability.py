@@ -58,7 +58,14 @@ class Missing:
 def availability(contender: Contender) -> Available | Missing:
     """Whether the contender can run on this machine; of one that somebody else runs nothing is looked for or asked."""
     if contender.run.external:
-        return Available("unknown", "", {})
+        # Nothing runs here for it; what we may do is another matter.
+        missing = [
+            place
+            for need in contender.needs.values()
+            if need.rights is not None
+            if isinstance(place := _find(need, contender), Missing)
+        ]
+        return missing[0] if missing else Available("unknown", "", {})
     found: dict[str, str] = {}
     for name, need in _needs_of(contender).items():
         place = _find(need, contender)

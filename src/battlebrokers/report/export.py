@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from battlebrokers.analysis.columns import int64_array
 from battlebrokers.analysis.conclusion import Conclusion
 from battlebrokers.analysis.facts import Facts
 from battlebrokers.analysis.interval import CONFIDENCE
@@ -131,12 +132,12 @@ def _carried_only(name: str, table: pa.Table) -> pa.Table:
     """The table without the percentiles that its samples do not carry; a `…_needs` column tells how many they need."""
     count, quantiles = PERCENTILE_COLUMNS.get(name, ("", {}))
     for column, p in quantiles.items():
-        needed = samples_for(p)
+        needed = int64_array([samples_for(p)])[0]  # pa.scalar of a number would load pandas
         few = pc.and_(pc.is_valid(table[column]), pc.less(table[count], needed))
         place, field = table.schema.get_field_index(column), table.schema.field(column)
-        kept = pc.if_else(few, pa.scalar(None, field.type), table[column])
+        kept = pc.if_else(few, pa.nulls(1, field.type)[0], table[column])
         table = table.set_column(place, field, kept)
-        needs = pc.if_else(few, pa.scalar(needed, pa.int64()), pa.scalar(None, pa.int64()))
+        needs = pc.if_else(few, needed, pa.nulls(1, pa.int64())[0])
         table = table.append_column(pa.field(f"{column.removesuffix('_ns')}_needs", pa.int64()), needs)
     return table
 
